@@ -1,0 +1,2 @@
+"""eACGM: performance tracing and anomaly detection for machine-learning jobs, without touching them."""
+

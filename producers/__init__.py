@@ -1,0 +1,1 @@
+"""Per-node collection: processes found and identified, probes attached, events published."""

@@ -1,0 +1,179 @@
+"""Events to bytes and back: Avro single-object encoding (0xC3 0x01, CRC-64 fingerprint, body).
+
+The Avro record of an event has the event's field names; arrays of two dimensions travel flattened, row by row.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import fastavro
+import numpy as np
+
+from eacgm.errors import DecodeError
+from eacgm.events import (
+    EVENT_OF_TOPIC,
+    N_HISTOGRAM_BUCKETS,
+    AlertEvent,
+    CallsEvent,
+    CollectivesEvent,
+    Event,
+    Evidence,
+    FrameEvent,
+    GpuEvent,
+    LayerCoverage,
+    ProcessEvent,
+    SamplesEvent,
+)
+from eacgm.schemas.store import Schema, schema_of, schemas
+
+MAGIC = b"\xc3\x01"
+#: a larger message is refused before it is parsed
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+
+#: per class: sets of columns that describe the same rows
+COLUMNS: dict[type[Event], tuple[tuple[str, ...], ...]] = {
+    CallsEvent: (
+        (
+            "layer",
+            "function",
+            "count",
+            "errors",
+            "payload_bytes",
+            "total_ns",
+            "max_ns",
+            "open_count",
+            "open_age_ns",
+            "histogram",
+        ),
+    ),
+    CollectivesEvent: (
+        (
+            "communicator",
+            "operation",
+            "call_sequence",
+            "payload_bytes",
+            "call_start_ns",
+            "call_end_ns",
+            "return_code",
+        ),
+        ("open_communicator", "open_operation", "open_call_sequence", "open_call_start_ns"),
+    ),
+    GpuEvent: (("process_pid", "process_memory_bytes", "process_sm_ratio"),),
+    SamplesEvent: (("name", "value"),),
+    FrameEvent: (("ranks", "present", "nodes", "groups", "values"),),
+}
+
+
+@cache
+def _array_fields(kind: type[Event]) -> tuple[tuple[str, type], ...]:
+    found = []
+    for f in fields(kind):
+        if f.type == "IntArray":
+            found.append((f.name, np.int64))
+        elif f.type == "FloatArray":
+            found.append((f.name, np.float64))
+    return tuple(found)
+
+
+@cache
+def _names(kind: type[Event]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+def to_record(event: Event) -> dict[str, Any]:
+    """Return the event as the plain dict that its Avro schema describes."""
+    record = {name: getattr(event, name) for name in _names(type(event))}
+    for name, _ in _array_fields(type(event)):
+        record[name] = record[name].ravel().tolist()
+    if isinstance(event, ProcessEvent):
+        record["layers"] = [{n: getattr(item, n) for n in LayerCoverage.__slots__} for item in event.layers]
+    elif isinstance(event, AlertEvent):
+        record["evidence"] = [{n: getattr(item, n) for n in Evidence.__slots__} for item in event.evidence]
+    return record
+
+
+def from_record(topic: str, record: dict[str, Any]) -> Event:
+    """Return the event that a decoded Avro record of ``topic`` describes.
+
+    Fields that this version does not know are dropped. Raises ``DecodeError`` where columns differ in length or an
+    interval ends before it starts.
+    """
+    kind = EVENT_OF_TOPIC[topic]
+    known = {name: record[name] for name in _names(kind) if name in record}
+    for name, dtype in _array_fields(kind):
+        if name in known:
+            known[name] = np.array(known[name], dtype=dtype)
+    if kind is ProcessEvent:
+        known["layers"] = [LayerCoverage(**item) for item in known.get("layers", ())]
+    elif kind is AlertEvent:
+        known["evidence"] = [Evidence(**item) for item in known.get("evidence", ())]
+    elif kind is CallsEvent:
+        known["histogram"] = _rows(known.get("histogram"), len(known.get("count", ())), N_HISTOGRAM_BUCKETS)
+    elif kind is FrameEvent:
+        known["values"] = _rows(known.get("values"), len(known.get("ranks", ())), len(known.get("features", ())))
+    event = kind(**known)
+    if event.end_ns < event.start_ns:
+        raise DecodeError(f"interval ends ({event.end_ns}) before it starts ({event.start_ns})")
+    for columns in COLUMNS.get(kind, ()):
+        lengths = {len(getattr(event, name)) for name in columns}
+        if len(lengths) > 1:
+            raise DecodeError(f"columns {', '.join(columns)} differ in length; expected one row each per entry")
+    return event
+
+
+def _rows(flat: Any, n_rows: int, n_columns: int) -> Any:
+    if flat is None or (flat.size == 0 and n_rows * n_columns == 0):
+        return np.empty((n_rows, n_columns), dtype=np.float64 if flat is None else flat.dtype)
+    if flat.size != n_rows * n_columns:
+        raise DecodeError(f"a table of {n_rows} x {n_columns} has {flat.size} cells")
+    return flat.reshape(n_rows, n_columns)
+
+
+def encode(event: Event) -> bytes:
+    """Return the event in Avro single-object encoding."""
+    schema = schema_of(event.topic)
+    out = io.BytesIO()
+    out.write(MAGIC)
+    out.write(schema.crc64)
+    fastavro.schemaless_writer(out, schema.parsed, to_record(event))
+    return out.getvalue()
+
+
+@cache
+def _by_fingerprint() -> dict[bytes, Schema]:
+    return {schema.crc64: schema for schema in schemas().values()}
+
+
+def decode(payload: bytes) -> Event:
+    """Return the event that single-object encoded bytes hold.
+
+    Raises ``DecodeError`` for other framing, an unknown fingerprint, a truncated or oversized body, or trailing bytes.
+    """
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise DecodeError(f"message of {len(payload)} bytes; expected at most {MAX_MESSAGE_BYTES}")
+    if len(payload) < 10 or payload[:2] != MAGIC:
+        raise DecodeError(f"begins with {payload[:2].hex() or 'nothing'}; expected Avro single-object encoding (c301)")
+    schema = _by_fingerprint().get(payload[2:10])
+    if schema is None:
+        raise DecodeError(f"schema fingerprint {payload[2:10].hex()} is not ours; expected a schema of {len(schemas())} known")
+    body = io.BytesIO(payload)
+    body.seek(10)
+    return read_body(body, schema, len(payload))
+
+
+def read_body(body: io.BytesIO, schema: Schema, end: int) -> Event:
+    """Return the event whose Avro body starts at the stream's position and must end at offset ``end``."""
+    try:
+        record = fastavro.schemaless_reader(body, schema.parsed, None)
+    except DecodeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes provoke
+        raise DecodeError(f"body is no {schema.topic} message ({type(error).__name__}: {error})") from None
+    if body.tell() != end:
+        raise DecodeError(f"{end - body.tell()} bytes follow the {schema.topic} message; expected none")
+    assert isinstance(record, dict)
+    return from_record(schema.topic, record)

@@ -1,0 +1,1 @@
+"""The rooms that data walks through: window, join, features, mixture, detect, diagnose, alert; and their shells."""
