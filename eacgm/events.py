@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-#: Buckets of a call-time histogram: bucket ``b`` counts calls of ``[2**b, 2**(b+1))`` nanoseconds.
-N_HISTOGRAM_BUCKETS = 40
-
 
 def no_ints() -> IntArray:
     """Return an empty column of whole numbers."""
@@ -68,8 +65,6 @@ class Event:
             return NotImplemented
         return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
@@ -104,8 +99,6 @@ class LayerCoverage:
             other.probes,
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ProcessEvent(Event):
@@ -135,8 +128,9 @@ class CallsEvent(Event):
     """Calls of traced functions by one process in one interval, aggregated in the kernel.
 
     Columns of ``n`` rows, one per (layer, function): ``count`` and ``total_ns``, ``max_ns`` of calls that
-    returned; ``errors`` among them; ``payload_bytes`` they moved; ``histogram`` of shape
-    ``(n, N_HISTOGRAM_BUCKETS)``; ``open_count`` calls in flight at ``end_ns``, the oldest ``open_age_ns`` old.
+    returned; ``errors`` among them; ``payload_bytes`` they moved; ``open_count`` calls in flight at ``end_ns``, the
+    oldest ``open_age_ns`` old. The histogram of call times is sparse: ``histogram_count`` calls of row
+    ``histogram_row`` took ``[2**b, 2**(b+1))`` ns, ``b`` being ``histogram_bucket``.
     """
 
     topic: ClassVar[str] = "eacgm.calls.v1"
@@ -150,7 +144,9 @@ class CallsEvent(Event):
     max_ns: IntArray = field(default_factory=no_ints)
     open_count: IntArray = field(default_factory=no_ints)
     open_age_ns: IntArray = field(default_factory=no_ints)
-    histogram: IntArray = field(default_factory=lambda: np.empty((0, N_HISTOGRAM_BUCKETS), dtype=np.int64))
+    histogram_row: IntArray = field(default_factory=no_ints)
+    histogram_bucket: IntArray = field(default_factory=no_ints)
+    histogram_count: IntArray = field(default_factory=no_ints)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -219,7 +215,8 @@ class HostEvent(Event):
 
     Seconds and bytes are sums over the interval and over the process's threads; ``rss_bytes``,
     ``net_rtt_seconds``, ``*_pressure_ratio``, ``load`` and ``memory_available_bytes`` are readings at its end.
-    ``stopped`` is True if the process is stopped by a signal or tracer. The ``step_thread_*`` values are of the
+    ``stopped`` is True if the process is stopped by a signal or tracer at its end,
+    ``stopped_seconds`` how long it was. The ``step_thread_*`` values are of the
     thread that calls backward: ``step_thread_blocked_seconds`` is time asleep outside every traced call, that
     is, waiting for something other than peers or the device (usually data).
     """
@@ -240,6 +237,7 @@ class HostEvent(Event):
     net_retransmits: float | None = None
     net_rtt_seconds: float | None = None
     stopped: bool | None = None
+    stopped_seconds: float | None = None
     threads: int | None = None
     step_thread_cpu_seconds: float | None = None
     step_thread_run_queue_wait_seconds: float | None = None

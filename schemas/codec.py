@@ -16,7 +16,6 @@ import numpy as np
 from eacgm.errors import DecodeError
 from eacgm.events import (
     EVENT_OF_TOPIC,
-    N_HISTOGRAM_BUCKETS,
     AlertEvent,
     CallsEvent,
     CollectivesEvent,
@@ -47,8 +46,8 @@ COLUMNS: dict[type[Event], tuple[tuple[str, ...], ...]] = {
             "max_ns",
             "open_count",
             "open_age_ns",
-            "histogram",
         ),
+        ("histogram_row", "histogram_bucket", "histogram_count"),
     ),
     CollectivesEvent: (
         (
@@ -69,9 +68,9 @@ COLUMNS: dict[type[Event], tuple[tuple[str, ...], ...]] = {
 
 
 @cache
-def _array_fields(kind: type[Event]) -> tuple[tuple[str, type], ...]:
-    found = []
-    for f in fields(kind):
+def _array_fields(topic: str) -> tuple[tuple[str, type], ...]:
+    found: list[tuple[str, type]] = []
+    for f in fields(EVENT_OF_TOPIC[topic]):
         if f.type == "IntArray":
             found.append((f.name, np.int64))
         elif f.type == "FloatArray":
@@ -80,14 +79,14 @@ def _array_fields(kind: type[Event]) -> tuple[tuple[str, type], ...]:
 
 
 @cache
-def _names(kind: type[Event]) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+def _names(topic: str) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(EVENT_OF_TOPIC[topic]))
 
 
 def to_record(event: Event) -> dict[str, Any]:
     """Return the event as the plain dict that its Avro schema describes."""
-    record = {name: getattr(event, name) for name in _names(type(event))}
-    for name, _ in _array_fields(type(event)):
+    record = {name: getattr(event, name) for name in _names(event.topic)}
+    for name, _ in _array_fields(event.topic):
         record[name] = record[name].ravel().tolist()
     if isinstance(event, ProcessEvent):
         record["layers"] = [{n: getattr(item, n) for n in LayerCoverage.__slots__} for item in event.layers]
@@ -103,16 +102,14 @@ def from_record(topic: str, record: dict[str, Any]) -> Event:
     interval ends before it starts.
     """
     kind = EVENT_OF_TOPIC[topic]
-    known = {name: record[name] for name in _names(kind) if name in record}
-    for name, dtype in _array_fields(kind):
+    known = {name: record[name] for name in _names(topic) if name in record}
+    for name, dtype in _array_fields(topic):
         if name in known:
             known[name] = np.array(known[name], dtype=dtype)
     if kind is ProcessEvent:
         known["layers"] = [LayerCoverage(**item) for item in known.get("layers", ())]
     elif kind is AlertEvent:
         known["evidence"] = [Evidence(**item) for item in known.get("evidence", ())]
-    elif kind is CallsEvent:
-        known["histogram"] = _rows(known.get("histogram"), len(known.get("count", ())), N_HISTOGRAM_BUCKETS)
     elif kind is FrameEvent:
         known["values"] = _rows(known.get("values"), len(known.get("ranks", ())), len(known.get("features", ())))
     event = kind(**known)
@@ -159,7 +156,9 @@ def decode(payload: bytes) -> Event:
         raise DecodeError(f"begins with {payload[:2].hex() or 'nothing'}; expected Avro single-object encoding (c301)")
     schema = _by_fingerprint().get(payload[2:10])
     if schema is None:
-        raise DecodeError(f"schema fingerprint {payload[2:10].hex()} is not ours; expected a schema of {len(schemas())} known")
+        raise DecodeError(
+            f"schema fingerprint {payload[2:10].hex()} is not ours; expected a schema of {len(schemas())} known"
+        )
     body = io.BytesIO(payload)
     body.seek(10)
     return read_body(body, schema, len(payload))

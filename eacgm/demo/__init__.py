@@ -1,0 +1,1 @@
+"""The two-minute tour: a real job, a planted fault, the alert."""
