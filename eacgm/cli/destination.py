@@ -19,11 +19,10 @@ def new_folder(out: Path) -> Iterator[Path]:
     Raises ``InputError`` if ``out`` holds anything or cannot be made.
     """
     _refuse_occupied(out)
+    place = out.absolute()
     try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(
-            tempfile.mkdtemp(prefix=f".{out.absolute().name}-", suffix=".partial", dir=out.absolute().parent)
-        )
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", suffix=".partial", dir=place.parent))
     except OSError as error:
         raise InputError(f"cannot be made ({error.strerror}); expected a place to write to", path=str(out)) from None
     try:
