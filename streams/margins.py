@@ -39,17 +39,18 @@ class Margins:
         self.seen |= new
         return True
 
-    def learn(self, rows: FloatArray, known: BoolArray | None, weights: FloatArray, keep: float) -> None:
-        """Fold in rows (n, d) with weights (n,); what was there keeps the share ``keep``; ``known`` None means all."""
-        off = rows - self.mean
-        if known is None:
-            fresh: Any = weights.sum()
-            first, second = weights @ off, weights @ np.square(off)
-        else:
-            cell_weights = weights[:, None] * known
-            off = np.where(known, off, 0.0)
-            fresh = cell_weights.sum(axis=0)
-            first, second = np.einsum("nd,nd->d", cell_weights, off), np.einsum("nd,nd,nd->d", cell_weights, off, off)
+    def learn(self, rows: FloatArray, known: BoolArray, weights: FloatArray, keep: float) -> None:
+        """Fold in rows (n, d), of which ``known`` (n, d) cells count, with weights (n,)."""
+        cell_weights = weights[:, None] * known
+        off = np.where(known, rows - self.mean, 0.0)
+        weighted = cell_weights * off
+        self.fold(cell_weights.sum(axis=0), weighted.sum(axis=0), np.einsum("nd,nd->d", weighted, off), keep)
+
+    def fold(self, fresh: FloatArray | np.float64, first: FloatArray, second: FloatArray, keep: float) -> None:
+        """Fold in weighted sums: of weights, of distances from ``mean`` (d,) and of their squares (d,).
+
+        What was there keeps the share ``keep``.
+        """
         old = keep * self.count
         self.count = old + fresh
         scale = 1.0 / np.maximum(self.count, 1e-300)

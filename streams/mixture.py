@@ -17,7 +17,7 @@ from eacgm.errors import InputError
 from eacgm.streams.blas import pin_blas
 from eacgm.streams.gaussians import Densities, Gaussians
 from eacgm.streams.margins import Margins
-from eacgm.streams.whitening import BoolArray, FloatArray, patterns
+from eacgm.streams.whitening import CACHED_DOUBLES, BoolArray, FloatArray, patterns
 
 #: added to every variance, in standardised units
 VARIANCE_FLOOR = 1e-2
@@ -27,6 +27,7 @@ CLIP = 1e5
 SHRINKAGE = 0.1
 #: share of the rows in which a column must have been known to be modelled together with the others
 RIPE_SHARE = 0.5
+_SIGNS = np.array([1.0, -1.0])[:, None, None]
 
 
 class Mixture:
@@ -54,12 +55,14 @@ class Mixture:
     ) -> Mixture:
         """Build a mixture worth ``n_rows`` from (weights (K,), means (K, d), covariances (K, d, d)).
 
-        Of columns that ``margins`` knows in less than half of the rows, only the margins count.
+        ``margins`` holds the same rows' plain (not robust) margins and becomes the mixture's own; of columns that it
+        knows in less than half of the rows, nothing else counts.
         """
         weights, means, covariances = gaussians
         self = cls(means.shape[1], config)
         self._counts = weights * (n_rows / weights.sum())
         self._means, self._margins = means.copy(), margins
+        margins.spread = margins.spread * self._consistency
         self._scatter = covariances * self._consistency
         self._ripe = margins.count >= RIPE_SHARE * n_rows
         self._isolate()
@@ -118,10 +121,11 @@ class Mixture:
         weights = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
         if weights.shape != (len(rows),):
             raise InputError(f"weights have shape {weights.shape}; expected ({len(rows)},), one for each row")
-        if not len(rows) or not weights.any():
+        low, high = (weights.min(), weights.max()) if len(rows) else (0.0, 0.0)
+        if not (low >= 0.0 and high <= 1.0):
+            raise InputError(f"weights reach from {low:g} to {high:g}; expected 0 to 1")
+        if high == 0.0:
             return
-        if not (weights.min() >= 0.0 and weights.max() <= 1.0):
-            raise InputError(f"weights reach from {weights.min():g} to {weights.max():g}; expected 0 to 1")
         if densities is None or not self._all_seen:
             densities = self._anchor(np.asarray(rows, dtype=np.float64), weights)
         if densities.rows is not rows:
@@ -187,19 +191,23 @@ class Mixture:
         centre = self._margins.mean
         first, second = _moments(now.rows, trust, centre) if now.known is None else self._completed(now, trust, centre)
         self._counts = old + fresh
+        if now.known is None:
+            self._margins.fold(row_trust.sum(), first.sum(axis=0), np.einsum("kdd->d", second), keep)
+        else:
+            self._margins.learn(now.rows, now.known, row_trust, keep)
         inverse = 1.0 / np.maximum(self._counts, 1e-300)
         per_fresh = 1.0 / np.maximum(fresh, 1e-12)
         # Scatter within the batch is sum w z z^T - s s^T / n; between batch and past it is n N / (n + N) times the
         # square of their means' distance: both stay positive, unlike the textbook difference.
         apart = first - fresh[:, None] * (self._means - centre)
-        between = apart * np.sqrt(old * per_fresh * inverse)[:, None]
-        first *= np.sqrt(per_fresh)[:, None]
-        second += np.stack((between, first), axis=2) @ np.stack((between, -first), axis=1)
-        second += old[:, None, None] * self._scatter
-        second *= 0.5 * inverse[:, None, None]
-        self._scatter = second + second.transpose(0, 2, 1)
+        outer = np.empty((2, *first.shape))
+        np.multiply(apart, np.sqrt(old * per_fresh * inverse * inverse)[:, None], out=outer[0])
+        np.multiply(first, np.sqrt(per_fresh * inverse)[:, None], out=outer[1])
+        second *= inverse[:, None, None]
+        second += outer.transpose(1, 2, 0) @ (outer * _SIGNS).transpose(1, 0, 2)
+        self._scatter *= (old * inverse)[:, None, None]
+        self._scatter += second
         self._means = self._means + apart * inverse[:, None]
-        self._margins.learn(now.rows, now.known, row_trust, keep)
         if not self._ripe.all():
             self._isolate()
             self._ripe |= self._margins.seen & (self._margins.count >= RIPE_SHARE * self._counts.sum())
@@ -256,8 +264,13 @@ def _moments(rows: FloatArray, trust: FloatArray, centre: FloatArray) -> tuple[F
     """Return the weighted sums (K, d) of ``rows - centre`` and (K, d, d) of its squares, all K in one product."""
     off = rows - centre
     (n_rows, width), n_components = off.shape, trust.shape[1]
-    weighted = (trust[:, :, None] * off[:, None, :]).reshape(n_rows, n_components * width)
-    return trust.T @ off, (weighted.T @ off).reshape(n_components, width, width)
+    second = np.zeros((n_components * width, width))
+    chunk = max(16, CACHED_DOUBLES // max(1, n_components * width))
+    for start in range(0, n_rows, chunk):
+        some = off[start : start + chunk]
+        weighted = trust[start : start + chunk, :, None] * some[:, None, :]
+        second += weighted.reshape(len(some), n_components * width).T @ some
+    return trust.T @ off, second.reshape(n_components, width, width)
 
 
 @lru_cache(maxsize=256)

@@ -20,8 +20,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 BoolArray = NDArray[np.bool_]
 
-#: rows whitened at a time: K * d * CHUNK doubles stay in a core's second-level cache
-_CHUNK_DOUBLES = 65_536
+#: intermediate arrays are kept to this many doubles, so that they stay in a core's second-level cache
+CACHED_DOUBLES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,9 @@ class Whitening:
     def squared_distances(self, rows: FloatArray) -> FloatArray:
         """Return the squared Mahalanobis distances (n, K) of rows (n, d) without NaN."""
         n_components, width = len(self.log_det), self.projection.shape[0]
-        chunk = max(16, _CHUNK_DOUBLES // max(1, n_components * width))
-        out = np.empty((len(rows), n_components))
+        chunk = max(16, CACHED_DOUBLES // max(1, n_components * width))
+        # One component after the other in memory: the sums over components that follow are then long vector loops.
+        out = np.empty((n_components, len(rows))).T
         for start in range(0, len(rows), chunk):
             white = rows[start : start + chunk] @ self.projection
             white -= self.offset
@@ -72,7 +73,7 @@ def whiten(means: FloatArray, covariances: FloatArray) -> Whitening:
             )
         projection[:, k * width : (k + 1) * width], _ = dtrtri(upper, lower=0)
     blocks = projection.reshape(width, n_components, width)
-    offset = np.einsum("kd,dke->ke", means, blocks).ravel()
+    offset = (means[:, None, :] @ blocks.transpose(1, 0, 2)).ravel()
     log_det = -2.0 * np.log(np.einsum("dkd->kd", blocks)).sum(axis=1)
     return Whitening(projection, offset, log_det)
 
