@@ -89,8 +89,8 @@ class ThrottleReader:
         0.0 where no group around it has a quota; None where its groups are not to be seen, and in the first interval
         of a group with a quota.
         """
+        folders: list[str] = []
         visible = False
-        total = 0.0
         for mount in self._mounts:
             inside = _inside(mount, groups.get("cpu" if mount.version == 1 else ""))
             if inside is None or (mount.version == 2 and "cpu" in groups):
@@ -100,13 +100,11 @@ class ThrottleReader:
             for folder in _upwards(mount.folder, inside):
                 if folder not in self._now:
                     self._now[folder] = self._throttled(folder, mount.version)
-                if self._now[folder] is None:
-                    continue
-                growth = grown(self._now[folder], self._before.get(folder))
-                if growth is None:
-                    return None
-                total += growth
-        return total if visible else None
+                if self._now[folder] is not None:
+                    folders.append(folder)
+        growths = [grown(self._now[folder], self._before.get(folder)) for folder in folders]
+        known = [growth for growth in growths if growth is not None]
+        return sum(known, 0.0) if visible and len(known) == len(growths) else None
 
     def _throttled(self, folder: str, version: int) -> float | None:
         """Return a group's counter in seconds, None if it has and had no quota (reading it would cost a flush)."""

@@ -69,15 +69,16 @@ def assign_roles(candidates: Iterable[Candidate]) -> dict[int, str]:
 
 def _primary(group: list[Candidate], by_pid: Mapping[int, Candidate], launchers: set[int]) -> Candidate | None:
     """Return the member that is the rank, None if only workers of a dead one are left."""
+    eligible = [
+        member for member in group if member.active or member.role == RANK or _topmost(member, by_pid, launchers)
+    ]
+    return min(eligible, key=lambda m: (not m.active, m.role != RANK, m.start_ticks, m.pid), default=None)
 
-    def order(member: Candidate) -> tuple[bool, bool, int, int, int]:
-        depth = sum(other.pid not in launchers for other in _ancestors(member, by_pid))
-        return (not member.active, member.role != RANK, depth, member.start_ticks, member.pid)
 
-    first = min(group, key=order)
-    if first.role == WORKER and not first.active and not any(a.pid in launchers for a in _ancestors(first, by_pid)):
-        return None
-    return first
+def _topmost(member: Candidate, by_pid: Mapping[int, Candidate], launchers: set[int]) -> bool:
+    """Return whether only launchers stand above a member; an orphaned worker has nothing above it and is not."""
+    above = _ancestors(member, by_pid)
+    return all(other.pid in launchers for other in above) and (member.role != WORKER or bool(above))
 
 
 def _launchers(by_pid: Mapping[int, Candidate]) -> set[int]:
