@@ -231,7 +231,7 @@ int call_return(struct pt_regs *ctx) {
     if (!process)
         return 0;
     u64 cookie = bpf_get_attach_cookie(ctx);
-    u64 sp = PT_REGS_SP(ctx) - RETURN_SHIFT;
+    u64 sp = PT_REGS_SP(ctx) - (cookie & COOKIE_MARKER ? 0 : RETURN_SHIFT);
     struct call_key key = {.pid_tgid = id, .sp = cookie & COOKIE_MARKER ? 0 : sp, .cookie = cookie};
     u64 now = bpf_ktime_get_ns();
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,8 +21,12 @@ from numpy.typing import NDArray
 from eacgm.errors import ProbeError
 
 _SYMBOL = {
-    64: np.dtype([("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]),
-    32: np.dtype([("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]),
+    64: np.dtype(
+        [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+    ),
+    32: np.dtype(
+        [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
+    ),
 }
 _FUNCTION, _INDIRECT = 2, 10
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
@@ -75,7 +79,9 @@ class ObjectFile:
             with open(path, "rb") as file:
                 self._read(file)
         except OSError as error:
-            raise ProbeError(f"{path}: cannot be read ({error.strerror}); expected a shared library or program") from None
+            raise ProbeError(
+                f"{path}: cannot be read ({error.strerror}); expected a shared library or program"
+            ) from None
         except (ELFError, ValueError, UnicodeDecodeError) as error:
             raise ProbeError(f"{path}: not an ELF file ({error})") from None
 
@@ -108,18 +114,22 @@ class ObjectFile:
                 return address - start + offset
         return None
 
-    def functions(self, pattern: str) -> list[Function]:
-        """Return the functions whose symbol matches a regular expression as a whole, one for each address.
+    def functions(self, patterns: Sequence[str]) -> list[list[Function]]:
+        """Return, for each pattern, the functions whose symbol matches it as a whole, one for each address.
 
-        Names are without versions and without the suffixes of compilers' clones. Aliases share an address and come once,
-        under the first of their names.
+        Patterns are regular expressions. Names are without versions and without the suffixes of compilers' clones. Aliases
+        share an address and come once, under the first of their names.
         """
-        found: dict[int, str] = {}
-        for match in re.finditer(f"^(?:{pattern})$", self._text, re.MULTILINE):
-            index = int(np.searchsorted(self._ends, match.start(), side="right"))
-            found.setdefault(int(self._values[index]), match.group())
+        whole = [re.compile(pattern) for pattern in patterns]
+        found: list[dict[int, str]] = [{} for _ in patterns]
+        for match in re.finditer(f"^(?:{'|'.join(patterns)})$", self._text, re.MULTILINE):
+            address = int(self._values[np.searchsorted(self._ends, match.start(), side="right")])
+            for pattern, names in zip(whole, found, strict=True):
+                if pattern.fullmatch(match.group()):
+                    names.setdefault(address, match.group())
         with open(self.path, "rb") as file:
-            return [f for f in (self._function(file, *item) for item in found.items()) if f is not None]
+            resolved = [[self._function(file, *item) for item in names.items()] for names in found]
+        return [[function for function in row if function is not None] for row in resolved]
 
     def _function(self, file: BinaryIO, address: int, name: str) -> Function | None:
         offset = self.file_offset(address)
@@ -139,10 +149,9 @@ class ObjectFile:
         if section is None:
             return
         for note in section.iter_notes():
-            if note["n_type"] not in ("NT_STAPSDT", 3) or note["n_name"] != "stapsdt":
+            if note["n_name"] != "stapsdt":
                 continue
-            raw = note["n_descdata"] if "n_descdata" in note else note["n_desc"]
-            data = raw if isinstance(raw, bytes) else raw.encode("latin-1")
+            data: bytes = note["n_descdata"]
             location, link_base, semaphore = (int(v) for v in np.frombuffer(data, dtype="<u8", count=3))
             moved = int(base["sh_addr"]) - link_base if base is not None else 0  # prelink moved the file
             provider, name = (part.decode() for part in data[24:].split(b"\0")[:2])

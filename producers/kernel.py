@@ -191,7 +191,13 @@ def map_lookup_batch(fd: int, keys: NDArray[np.generic], values: NDArray[np.gene
 
 
 def link_uprobes(
-    program: int, path: str, offsets: Sequence[int], cookies: Sequence[int], semaphores: Sequence[int], *, at_return: bool
+    program: int,
+    path: str,
+    offsets: Sequence[int],
+    cookies: Sequence[int],
+    semaphores: Sequence[int],
+    *,
+    at_return: bool,
 ) -> int:
     """Attach a program to file offsets of one file, in all processes; return the link's descriptor.
 

@@ -85,7 +85,11 @@ def load(*, record_pages: int = 256, uprobe_multi: bool | None = None) -> Progra
         with theirs:
             command = [sys.executable, "-m", "eacgm.producers.toolchain", str(theirs.fileno())]
             child = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
             )
         ours.settimeout(_LOAD_SECONDS)
         ours.send(json.dumps({"record_pages": record_pages, "uprobe_multi": multi}).encode())

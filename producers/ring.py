@@ -47,7 +47,9 @@ class Ring:
         finished = int(busy[0]) if busy.size else waiting
         headers = headers[:finished]
         if (headers & ~np.uint32(_DISCARDED) != self._record.itemsize).any():
-            raise ProbeError(f"a ring holds records of another size than {self._record.itemsize} bytes; reinstall eacgm")
+            raise ProbeError(
+                f"a ring holds records of another size than {self._record.itemsize} bytes; reinstall eacgm"
+            )
         records = slots["record"][:finished][headers & _DISCARDED == 0].copy()
         self._consumed[0] = consumed + finished * self._slot.itemsize
         return records

@@ -1,0 +1,118 @@
+"""What the tracer saw of one process in one interval, in columns that the events take as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from eacgm.events import IntArray, no_ints
+
+
+class _Columns:
+    __slots__ = ()
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns by name, as the event of the same columns takes them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CallColumns(_Columns):
+    """Rows of traced functions; the columns are those of ``CallsEvent``. A row appears once a function was ever called."""
+
+    layer: list[str] = field(default_factory=list)
+    function: list[str] = field(default_factory=list)
+    count: IntArray = field(default_factory=no_ints)
+    errors: IntArray = field(default_factory=no_ints)
+    payload_bytes: IntArray = field(default_factory=no_ints)
+    total_ns: IntArray = field(default_factory=no_ints)
+    max_ns: IntArray = field(default_factory=no_ints)
+    open_count: IntArray = field(default_factory=no_ints)
+    open_age_ns: IntArray = field(default_factory=no_ints)
+    histogram_row: IntArray = field(default_factory=no_ints)
+    histogram_bucket: IntArray = field(default_factory=no_ints)
+    histogram_count: IntArray = field(default_factory=no_ints)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class CollectiveColumns(_Columns):
+    """Collective calls that returned, and those in flight; the columns are those of ``CollectivesEvent``."""
+
+    communicator: list[str] = field(default_factory=list)
+    operation: list[str] = field(default_factory=list)
+    call_sequence: IntArray = field(default_factory=no_ints)
+    payload_bytes: IntArray = field(default_factory=no_ints)
+    call_start_ns: IntArray = field(default_factory=no_ints)
+    call_end_ns: IntArray = field(default_factory=no_ints)
+    return_code: IntArray = field(default_factory=no_ints)
+    open_communicator: list[str] = field(default_factory=list)
+    open_operation: list[str] = field(default_factory=list)
+    open_call_sequence: IntArray = field(default_factory=no_ints)
+    open_call_start_ns: IntArray = field(default_factory=no_ints)
+
+
+@dataclass(slots=True, kw_only=True)
+class HostColumns(_Columns):
+    """Scheduler and TCP values of one process; the fields are those of ``HostEvent`` of the same names.
+
+    Seconds are sums over threads within the interval, save ``stopped_seconds`` (the main thread's). None is what could
+    not be had: no backward seen yet, a step thread seen for the first time, a kernel without the tracepoint.
+    """
+
+    cpu_seconds: float | None = None
+    run_queue_wait_seconds: float | None = None
+    off_cpu_seconds: float | None = None
+    io_wait_seconds: float | None = None
+    stopped: bool | None = None
+    stopped_seconds: float | None = None
+    threads: int | None = None
+    step_thread_cpu_seconds: float | None = None
+    step_thread_run_queue_wait_seconds: float | None = None
+    step_thread_blocked_seconds: float | None = None
+    net_sent_bytes: float | None = None
+    net_received_bytes: float | None = None
+    net_retransmits: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Observation:
+    """One process's interval, from ``start_ns`` to ``end_ns`` (UTC); ``lost`` counts what found no room in the kernel."""
+
+    pid: int
+    start_ns: int
+    end_ns: int
+    lost: int
+    calls: CallColumns
+    collectives: CollectiveColumns
+    host: HostColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """A process that came (``fork`` of a watched one, ``exec`` of any) or went (``exit`` of a watched one).
+
+    ``parent`` is the watched process that forked, 0 else; ``exit_code`` is the code, or minus the signal's number, None where
+    the kernel does not tell.
+    """
+
+    kind: str
+    pid: int
+    time_ns: int
+    parent: int = 0
+    exit_code: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Collection:
+    """One collection: the watched processes' observations by pid, and what concerns the node.
+
+    ``clock_error_ns`` bounds the node's clock error, None if unknown; ``lost_lifecycles`` counts lifecycle records that found no
+    room; ``unattributed_retransmits`` are TCP retransmissions of sockets on which no watched process was seen to send.
+    """
+
+    end_ns: int
+    clock_error_ns: int | None
+    observations: dict[int, Observation]
+    lifecycles: list[Lifecycle]
+    lost_lifecycles: int
+    unattributed_retransmits: int

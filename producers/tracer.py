@@ -1,0 +1,335 @@
+"""The tracer: watches processes through the kernel and tells, interval by interval, what they did.
+
+::
+
+    with Tracer() as tracer:
+        coverage = tracer.watch(pid)
+        ...
+        collection = tracer.collect()
+
+Everything hangs on file descriptors of this process: ``close`` detaches, and so does its death.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eacgm.errors import ProbeError
+from eacgm.events import IntArray, LayerCoverage
+from eacgm.producers import clock, kernel, programs, tables
+from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount, thread_times
+from eacgm.producers.attachment import Attachments
+from eacgm.producers.observation import Collection, Lifecycle, Observation
+from eacgm.producers.probes import DEFAULT_PROBES, Probe
+from eacgm.producers.ring import Ring
+from eacgm.producers.tables import Table
+
+_KINDS = {1: "fork", 2: "exec", 3: "exit"}
+_RECORD_BIT = 33
+#: collections that an exit's report may wait for its code
+_EXIT_ATTEMPTS = 3
+_TABLES = (
+    "processes",
+    "threads",
+    "departed",
+    "node_counters",
+    "interval",
+    "open_calls",
+    "rows",
+    "sequences",
+    "traffic",
+)
+#: the letter of /proc/PID/stat -> what the thread is doing
+_STATES = {"R": tables.RUNNING, "D": tables.UNINTERRUPTIBLE, "T": tables.STOPPED, "t": tables.STOPPED}
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is kept for one watched process."""
+
+    pid: int
+    pidfd: int
+    start_ns: int
+    host: HostAccount
+    calls: CallAccount
+    collectives: CollectiveAccount
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class _PendingExit:
+    pid: int
+    time_ns: int
+    attempts: int = 0
+
+
+class Tracer:
+    """Probes in the kernel and the accounts of the processes that are watched.
+
+    ``probes`` is the table of functions to trace; ``record_pages`` the size of the ring for collectives (4096-byte pages, a
+    power of two); ``uprobe_multi`` False forces the way of attaching that kernels before 6.6 have. Raises
+    ``UnsupportedError`` where the machine lacks something and ``ProbeError`` where the kernel refuses.
+    """
+
+    def __init__(
+        self,
+        probes: Sequence[Probe] = DEFAULT_PROBES,
+        *,
+        record_pages: int = 256,
+        uprobe_multi: bool | None = None,
+    ) -> None:
+        self._watched: dict[int, _Watched] = {}
+        self._pending_exits: list[_PendingExit] = []
+        self._lost_lifecycles = 0
+        self._unattributed = 0
+        self._interval = 0
+        self._programs = programs.load(record_pages=record_pages, uprobe_multi=uprobe_multi)
+        self._rings: list[Ring] = []
+        try:
+            maps = self._programs.maps
+            self._tables = {name: Table(name, maps[name]) for name in _TABLES}
+            self._records = Ring(maps["records"], tables.RECORD)
+            self._rings.append(self._records)
+            self._lifecycles = Ring(maps["lifecycles"], tables.LIFECYCLE)
+            self._rings.append(self._lifecycles)
+            self._attachments = Attachments(self._programs, probes)
+            self._programs.attach_tracepoints()
+        except BaseException:
+            self._release()
+            raise
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        for ring in self._rings:
+            ring.close()
+        self._rings = []
+        self._programs.close()
+
+    def close(self) -> None:
+        """Detach everything and forget all processes."""
+        for pid in list(self._watched):
+            self.unwatch(pid)
+        self._attachments.close()
+        self._release()
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The watched processes' pids."""
+        return tuple(self._watched)
+
+    def watch(self, pid: int) -> list[LayerCoverage]:
+        """Begin to watch a process; return its coverage, one entry for each layer, absent layers included.
+
+        Watching a watched process again is a ``refresh``. Raises ``ProbeError`` where there is no such process.
+        """
+        if pid not in self._watched:
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError as error:
+                raise ProbeError(
+                    f"process {pid} cannot be watched ({error.strerror}); expected a running process"
+                ) from None
+            functions = self._attachments.functions
+            now = clock.read()
+            self._watched[pid] = _Watched(
+                pid=pid,
+                pidfd=pidfd,
+                start_ns=now.monotonic_ns + now.offset_ns,
+                host=HostAccount(pid),
+                calls=CallAccount(functions),
+                collectives=CollectiveAccount(functions),
+            )
+            self._tables["processes"].put(pid, (0, 0, 0), only_new=True)
+            self._enter_threads(pid)
+        return self.refresh(pid)
+
+    def refresh(self, pid: int) -> list[LayerCoverage]:
+        """Attach what a watched process has mapped since; return its coverage anew.
+
+        Raises ``ProbeError`` where it is not watched or gone.
+        """
+        if pid not in self._watched:
+            raise ProbeError(f"process {pid} is not watched; call watch first")
+        return self._attachments.attach(pid)
+
+    def unwatch(self, pid: int) -> None:
+        """Forget a process, whether it still runs or not; unknown pids are ignored."""
+        watched = self._watched.pop(pid, None)
+        if watched is None:
+            return
+        os.close(watched.pidfd)
+        self._attachments.release(pid)
+        for name in ("processes", "departed", "traffic"):
+            self._tables[name].delete(pid)
+        for name, column in (("threads", ""), ("rows", "tgid"), ("open_calls", "tgid"), ("sequences", "tgid")):
+            keys, values = self._tables[name].read()
+            owners = keys[column] if column else values["tgid"]
+            for key in keys[owners == pid].copy():
+                self._tables[name].delete(key)
+
+    def _enter_threads(self, pid: int) -> None:
+        """Tell the programs what the process's threads are doing; the scheduler's own events win."""
+        threads = self._tables["threads"]
+        try:
+            names = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            return
+        for name in names:
+            try:
+                with open(f"/proc/{pid}/task/{name}/stat", encoding="utf-8", errors="replace") as file:
+                    letter = file.read().rpartition(")")[2].split()[0]
+            except (OSError, IndexError):
+                continue  # the thread has ended
+            state = _STATES.get(letter, tables.SLEEPING)
+            fresh = (time.monotonic_ns(), (0,) * tables.N_TIMES, 0, 0, pid, state)
+            threads.put(int(name), fresh, only_new=True)
+
+    def collect(self, now_ns: int | None = None) -> Collection:
+        """End the interval and return what the watched processes did in it.
+
+        ``now_ns`` is the interval's end (UTC), None for the clock's. Exited processes stay until ``unwatch``.
+        """
+        interval = self._interval
+        self._interval += 1
+        self._tables["interval"].put(0, self._interval)
+        departed = _by_number(*self._tables["departed"].read())
+        tids, threads = self._tables["threads"].read()
+        reading = clock.read()
+        keys, calls = self._open_calls(tids, threads)
+        row_keys, rows = self._tables["rows"].read()
+        traffic = _by_number(*self._tables["traffic"].read())
+        processes = _by_number(*self._tables["processes"].read())
+        records = self._records.drain()
+        end_ns = now_ns if now_ns is not None else reading.monotonic_ns + reading.offset_ns
+        times = thread_times(threads, reading.monotonic_ns)
+        observations = {}
+        for pid, watched in self._watched.items():
+            mine = threads["tgid"] == pid
+            process = processes.get(pid)
+            host = watched.host.collect(
+                tids[mine],
+                times[mine],
+                threads["state"][mine].astype(np.int64),
+                _row(departed.get(pid), "time_ns", tables.N_TIMES),
+                int(process["step_tid"]) if process is not None else 0,
+                np.array(traffic[pid].tolist() if pid in traffic else (0, 0, 0), dtype=np.int64),
+            )
+            open_mine = keys["tgid"] == pid
+            rows_mine = row_keys["tgid"] == pid
+            ages_ns = np.maximum(reading.monotonic_ns - calls["start_ns"][open_mine].astype(np.int64), 0)
+            lost = int(process["lost"]) if process is not None else watched.lost
+            is_record = open_mine & ((keys["cookie"] >> np.uint64(_RECORD_BIT)) & np.uint64(1) == 1)
+            observations[pid] = Observation(
+                pid=pid,
+                start_ns=watched.start_ns,
+                end_ns=max(end_ns, watched.start_ns),
+                lost=lost - watched.lost,
+                calls=watched.calls.collect(
+                    row_keys["function"][rows_mine].astype(np.int64),
+                    rows[rows_mine],
+                    interval,
+                    calls["function"][open_mine].astype(np.int64),
+                    ages_ns,
+                ),
+                collectives=watched.collectives.collect(
+                    records[records["tgid"] == pid], calls[is_record], reading.offset_ns
+                ),
+                host=host,
+            )
+            watched.lost, watched.start_ns = lost, max(end_ns, watched.start_ns)
+        lost_lifecycles, unattributed = self._node_counters()
+        return Collection(
+            end_ns=end_ns,
+            clock_error_ns=reading.error_ns,
+            observations=observations,
+            lifecycles=self._drain_lifecycles(reading.offset_ns),
+            lost_lifecycles=lost_lifecycles,
+            unattributed_retransmits=unattributed,
+        )
+
+    def _open_calls(self, tids: NDArray[Any], threads: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the calls in flight; what an exception or a thread's end has left behind is taken out of the map.
+
+        ``threads`` was read before: a call older than its thread's last settling cannot be in flight.
+        """
+        table = self._tables["open_calls"]
+        keys, calls = table.read()
+        order = np.argsort(tids)
+        known = tids[order]
+        at = np.minimum(np.searchsorted(known, keys["tid"]), max(len(known) - 1, 0))
+        present = known[at] == keys["tid"] if len(known) else np.zeros(len(keys), dtype=bool)
+        settled = np.zeros(len(keys), dtype=np.uint64)
+        settled[present] = threads["settled_ns"][order[at[present]]]
+        stale = calls["start_ns"] < settled
+        for index in np.flatnonzero(~present).tolist():
+            stale[index] = self._tables["threads"].get(keys["tid"][index]) is None
+        for key in keys[stale]:
+            table.delete(key)
+        return keys[~stale], calls[~stale]
+
+    def _node_counters(self) -> tuple[int, int]:
+        lost, unattributed = (
+            int(value[0]) if (value := self._tables["node_counters"].get(index)) is not None else 0 for index in (0, 1)
+        )
+        growth = lost - self._lost_lifecycles, unattributed - self._unattributed
+        self._lost_lifecycles, self._unattributed = lost, unattributed
+        return growth
+
+    def _drain_lifecycles(self, offset_ns: int) -> list[Lifecycle]:
+        found = []
+        for record in self._lifecycles.drain():
+            kind, pid, time_ns = _KINDS[int(record["kind"])], int(record["pid"]), int(record["time_ns"]) + offset_ns
+            if kind == "exit":
+                self._pending_exits.append(_PendingExit(pid, time_ns))
+            else:
+                found.append(Lifecycle(kind=kind, pid=pid, time_ns=time_ns, parent=int(record["parent"])))
+        waiting = []
+        for exit_ in self._pending_exits:
+            watched = self._watched.get(exit_.pid)
+            code = _exit_code(exit_.pid, watched.pidfd) if watched else None
+            exit_.attempts += 1
+            if code is None and watched and exit_.attempts < _EXIT_ATTEMPTS:
+                waiting.append(exit_)
+            else:
+                found.append(Lifecycle(kind="exit", pid=exit_.pid, time_ns=exit_.time_ns, exit_code=code))
+        self._pending_exits = waiting
+        return found
+
+
+def _by_number(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, Any]:
+    return dict(zip(keys.tolist(), values, strict=True))
+
+
+def _row(value: Any, column: str, length: int) -> IntArray:
+    if value is None:
+        return np.zeros(length, dtype=np.int64)
+    row: IntArray = value[column].astype(np.int64)
+    return row
+
+
+def _exit_code(pid: int, pidfd: int) -> int | None:
+    """Return an ended process's exit code or minus its signal: from /proc while nobody has reaped it, then from its pidfd."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            values = file.read().rpartition(")")[2].split()
+        if values[0] in "ZX":
+            return os.waitstatus_to_exitcode(int(values[49]))
+    except (OSError, IndexError):
+        pass
+    status = kernel.exit_status(pidfd)
+    return None if status is None else os.waitstatus_to_exitcode(status)
