@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from eacgm.producers.cgroups import ThrottleReader
+from eacgm.producers.messages import Readings
 from eacgm.producers.node import NodeReading, node_changes, read_node
 from eacgm.producers.processes import Process
 from eacgm.producers.procfs import ProcessReading, changes, delay_accounting, read_process
 
-#: field of HostEvent -> reading; None where it is unsupported or there is nothing yet to compare with
-Readings = dict[str, float | int | bool | None]
-
 
 class HostReader:
-    """Remembers the last interval's readings and tells what happened since.
+    """Remembers the last interval's readings and tells what happened since."""
 
-    ``scheduling``: also read the run-queue wait from /proc, where the kernel tracer does not measure it.
-    """
-
-    def __init__(self, root: str, *, scheduling: bool) -> None:
-        self.scheduling = scheduling
+    def __init__(self, root: str) -> None:
         self._root = root
+        self._scheduling = False
         self._delays = delay_accounting(root)
         self._throttle = ThrottleReader(root)
         self._processes: dict[int, ProcessReading] = {}
         self._node: NodeReading | None = None
         self._node_read_ns = 0
 
-    def advance(self) -> None:
-        """Begin an interval."""
+    def advance(self, *, scheduling: bool) -> None:
+        """Begin an interval.
+
+        ``scheduling``: also read the run-queue wait from /proc, where the kernel tracer does not measure it.
+        """
+        self._scheduling = scheduling
         self._throttle.advance()
 
     def process(self, process: Process) -> Readings:
         """Return a process's readings; counters are None in its first interval."""
-        now = read_process(self._root, process.stat, delays=self._delays, scheduling=self.scheduling)
+        now = read_process(self._root, process.stat, delays=self._delays, scheduling=self._scheduling)
         before = self._processes.get(process.pid)
         self._processes[process.pid] = now
         return {

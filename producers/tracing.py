@@ -1,0 +1,138 @@
+"""The kernel tracer for as long as it works, and the reason once it does not: tracing never stops the agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eacgm.errors import EacgmError
+from eacgm.events import LayerCoverage
+from eacgm.producers.observation import Observation
+from eacgm.producers.probes import LAYERS
+from eacgm.producers.tracer import Tracer
+
+#: libraries are looked for at every refresh of a process's first ones: frameworks load theirs in the first seconds
+_EAGER_REFRESHES = 30
+#: and then once in so many
+_LAZY_REFRESHES = 10
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the kernel told of one interval: nothing, where nothing is traced.
+
+    ``exits`` is pid -> exit code (None: not told); ``executed`` are pids that executed a program; ``lost`` counts
+    records of forks, execs and exits that found no room; ``unattributed_retransmits`` is None where not counted.
+    """
+
+    observations: dict[int, Observation] = field(default_factory=dict)
+    exits: dict[int, int | None] = field(default_factory=dict)
+    executed: set[int] = field(default_factory=set)
+    lost: int = 0
+    unattributed_retransmits: float | None = None
+
+
+@dataclass(slots=True)
+class _Watch:
+    layers: list[LayerCoverage]
+    refreshes: int = 0
+
+
+class Tracing:
+    """A tracer that may be missing or fail.
+
+    ``failure`` is None while it works; after that every layer's coverage is ``failed`` for that reason.
+    """
+
+    def __init__(self, tracer: Tracer | None, failure: str | None) -> None:
+        self.failure = failure
+        self._tracer = tracer
+        self._watches: dict[int, _Watch] = {}
+
+    @classmethod
+    def begin(cls) -> Tracing:
+        """Load the programs; where that fails, say why in ``failure``."""
+        try:
+            return cls(Tracer(), None)
+        except EacgmError as error:
+            return cls(None, str(error))
+
+    @classmethod
+    def without(cls, reason: str) -> Tracing:
+        """Return one that traces nothing, for this reason."""
+        return cls(None, reason)
+
+    def watch(self, pid: int) -> list[LayerCoverage]:
+        """Watch a process, anew if it is watched already; return its coverage."""
+        layers = self._failed_layers()
+        if self._tracer is not None:
+            try:
+                if pid in self._watches:
+                    # it executed another program: nothing of the old one is mapped any more
+                    self._tracer.unwatch(pid)
+                layers = self._tracer.watch(pid)
+            except EacgmError as error:
+                layers = [LayerCoverage(layer=layer, status="failed", reason=str(error)) for layer in LAYERS]
+        self._watches[pid] = _Watch(layers)
+        return layers
+
+    def refresh(self, pid: int) -> list[LayerCoverage]:
+        """Attach to what a watched process has loaded since, if it is time to look; return its coverage."""
+        watch = self._watches[pid]
+        watch.refreshes += 1
+        if self._tracer is None:
+            watch.layers = self._failed_layers()
+        elif watch.refreshes <= _EAGER_REFRESHES or watch.refreshes % _LAZY_REFRESHES == 0:
+            try:
+                watch.layers = self._tracer.refresh(pid)
+            except EacgmError:
+                # it is ending: what was attached last stays true
+                return watch.layers
+        return watch.layers
+
+    def unwatch(self, pid: int) -> None:
+        """Forget a process."""
+        self._watches.pop(pid, None)
+        if self._tracer is not None:
+            self._tracer.unwatch(pid)
+
+    def collect(self, now_ns: int) -> Seen:
+        """End the interval (UTC ns) and return what was seen in it."""
+        if self._tracer is None:
+            return Seen()
+        try:
+            collection = self._tracer.collect(now_ns)
+        except EacgmError as error:
+            self.failure = str(error)
+            self._detach()
+            return Seen()
+        exits = {item.pid: item.exit_code for item in collection.lifecycles if item.kind == "exit"}
+        executed = {item.pid for item in collection.lifecycles if item.kind == "exec"}
+        return Seen(
+            observations=collection.observations,
+            exits=exits,
+            executed=executed,
+            lost=collection.lost_lifecycles,
+            unattributed_retransmits=float(collection.unattributed_retransmits),
+        )
+
+    def close(self) -> None:
+        """Detach everything."""
+        if self._tracer is not None:
+            self.failure = "tracing has ended"
+            self._detach()
+
+    def _detach(self) -> None:
+        tracer, self._tracer = self._tracer, None
+        if tracer is not None:
+            tracer.close()
+
+    def _failed_layers(self) -> list[LayerCoverage]:
+        return [LayerCoverage(layer=layer, status="failed", reason=self.failure or "") for layer in LAYERS]
+
+
+def trains(observation: Observation) -> bool:
+    """Return whether a process was seen to train: a collective of its own, or a backward."""
+    names = observation.calls.function
+    backwards = [row for row, name in enumerate(names) if name == "backward"]
+    called = observation.calls.count + observation.calls.open_count
+    return len(observation.collectives.call_sequence) > 0 or any(called[row] > 0 for row in backwards)
