@@ -1,0 +1,125 @@
+"""What a window's calls of traced functions say: steps, collections, launches, waits, copies, calls in flight."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from eacgm.events import CallsEvent, FloatArray
+from eacgm.streams.join import Placed
+
+#: columns of ``CallReadings.table``
+TOLD = (
+    "backward_count",
+    "backward_seconds",
+    "optimizer_count",
+    "optimizer_seconds",
+    "gc_count",
+    "gc_seconds",
+    "launch_count",
+    "launch_seconds",
+    "sync_count",
+    "sync_seconds",
+    "memcpy_count",
+    "memcpy_seconds",
+    "memcpy_bytes",
+    "cuda_count",
+    "cuda_errors",
+    "call_count",
+)
+_AT = {name: index for index, name in enumerate(TOLD)}
+_UNIT = np.array([1e-9 if name.endswith("_seconds") else 1.0 for name in TOLD])
+
+#: (layer, pattern of function names, prefix of the columns that the calls add to)
+_KINDS = (
+    ("pytorch", re.compile(r"backward$"), "backward"),
+    ("pytorch", re.compile(r"optimizer"), "optimizer"),
+    ("python", re.compile(r"gc"), "gc"),
+    ("cuda", re.compile(r"Launch"), "launch"),
+    ("cuda", re.compile(r"Synchronize"), "sync"),
+    ("cuda", re.compile(r"Memcpy"), "memcpy"),
+)
+#: functions remembered; further ones count as calls and nothing else
+MOST_FUNCTIONS = 4096
+
+
+class CallReadings:
+    """Turns call events into a table ``(n_ranks, len(TOLD))``; remembers which function means what."""
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[str, str], int] = {}
+        self._rows_of_names: dict[tuple[str, ...], FloatArray] = {}
+        # (n_functions, measures: count, seconds, bytes, errors; len(TOLD)), flattened to two dimensions
+        self._meaning = np.zeros((0, 4, len(TOLD)))
+
+    def table(self, placed: Placed[CallsEvent], n_ranks: int) -> tuple[FloatArray, FloatArray]:
+        """Return what was counted per rank, and the age of its oldest call in flight.
+
+        The table is of shape ``(n_ranks, len(TOLD))``, zeros where nothing was counted; ages are of shape
+        ``(n_ranks,)`` in seconds, by each process's last message, NaN where there was none.
+        """
+        events, rows = placed.events, placed.rows
+        age = np.full(n_ranks, np.nan)
+        if not events:
+            return np.zeros((n_ranks, len(TOLD))), age
+        functions = np.concatenate([self._ids(event) for event in events])
+        sizes = [len(event.function) for event in events]
+        cell = np.repeat(rows, sizes) * len(self._functions) + functions
+        n_cells = n_ranks * len(self._functions)
+        measures = (
+            np.concatenate([event.count for event in events]),
+            np.concatenate([event.total_ns for event in events]),
+            np.concatenate([event.payload_bytes for event in events]),
+            np.concatenate([event.errors for event in events]),
+        )
+        counted = np.stack([np.bincount(cell, weights=m, minlength=n_cells) for m in measures])
+        by_rank = counted.reshape(4, n_ranks, -1).transpose(1, 2, 0).reshape(n_ranks, -1)
+        # the last message of a process says what is in flight at the window's end
+        open_ns = np.array([event.open_age_ns.max() if event.open_age_ns.size else 0 for event in events])
+        age[rows] = open_ns * 1e-9
+        # whole numbers until here: their sums are exact in any order
+        return by_rank @ self._meaning.reshape(-1, len(TOLD)) * _UNIT, age
+
+    def _ids(self, event: CallsEvent) -> Any:
+        key = (*event.layer, *event.function)
+        ids = self._rows_of_names.get(key)
+        if ids is None:
+            if len(self._rows_of_names) >= MOST_FUNCTIONS:
+                self._rows_of_names.clear()
+            names = zip(event.layer, event.function, strict=True)
+            ids = np.array([self._id(layer, function) for layer, function in names], dtype=np.int64)
+            self._rows_of_names[key] = ids
+        return ids
+
+    def _id(self, layer: str, function: str) -> int:
+        name = (layer, function)
+        if name not in self._functions and len(self._functions) >= MOST_FUNCTIONS:
+            name = ("", "")
+        if name not in self._functions:
+            self._functions[name] = len(self._functions)
+            self._meaning = np.concatenate((self._meaning, _meaning(*name)[None]))
+        return self._functions[name]
+
+
+def _meaning(layer: str, function: str) -> FloatArray:
+    """Return which columns a function's count, seconds, bytes and errors add to, shape ``(4, len(TOLD))``."""
+    weights = np.zeros((4, len(TOLD)))
+    weights[0, _AT["call_count"]] = 1.0
+    if layer == "cuda":
+        weights[0, _AT["cuda_count"]] = 1.0
+        weights[3, _AT["cuda_errors"]] = 1.0
+    for kind_layer, pattern, prefix in _KINDS:
+        if layer == kind_layer and pattern.search(function):
+            weights[0, _AT[f"{prefix}_count"]] = 1.0
+            weights[1, _AT[f"{prefix}_seconds"]] = 1.0
+            if prefix == "memcpy":
+                weights[2, _AT["memcpy_bytes"]] = 1.0
+    return weights
+
+
+def column(table: FloatArray, name: str) -> FloatArray:
+    """Return one column of ``CallReadings.table``, of shape ``(n_ranks,)``."""
+    found: FloatArray = table[:, _AT[name]]
+    return found

@@ -1,0 +1,270 @@
+"""All ranks' events of one closed window, side by side: a row per rank; a missing rank is a row that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eacgm.config import JoinConfig
+from eacgm.events import (
+    CallsEvent,
+    CollectivesEvent,
+    Event,
+    FloatArray,
+    GpuEvent,
+    HostEvent,
+    IntArray,
+    ProcessEvent,
+    SamplesEvent,
+)
+from eacgm.streams.collectives import CollectiveMatch, CollectiveTable
+from eacgm.streams.roster import Roster
+from eacgm.streams.window import ClosedWindow
+
+BoolArray = NDArray[np.bool_]
+SomeEvent = TypeVar("SomeEvent", bound=Event)
+
+#: the one order of events, whatever the order in which they came
+_RANK_ORDER: Callable[[Event], Any] = attrgetter("rank", "node", "pid", "start_ns", "end_ns", "sequence")
+_NODE_ORDER: Callable[[Event], Any] = attrgetter("node", "pid", "start_ns", "end_ns", "sequence")
+_GPU_ORDER: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "start_ns", "end_ns", "sequence")
+
+
+def no_rows() -> IntArray:
+    """Return an empty column of row numbers."""
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Placed(Generic[SomeEvent]):
+    """Events of one kind, and whose row each belongs to: ``rows`` of shape ``(n_events,)``, ascending."""
+
+    events: list[SomeEvent] = field(default_factory=list)
+    rows: IntArray = field(default_factory=no_rows)
+
+
+@dataclass(slots=True, kw_only=True)
+class JoinedWindow:
+    """One window of one incarnation of a job; arrays have a place per rank.
+
+    ``present``: something was told of the process; ``ended``: it ended in this window (``exit_code`` then, NaN if unknown);
+    ``gone``: it had ended before. A rank that is neither present nor gone is silent. ``moved`` gives the place that each row of the
+    previous window has now, None if nobody is new. ``lag_seconds`` and ``position``: see ``CollectiveMatch``.
+    """
+
+    start_ns: int
+    end_ns: int
+    late: int
+    ranks: IntArray
+    nodes: list[str]
+    groups: list[str]
+    moved: IntArray | None
+    present: BoolArray
+    ended: BoolArray
+    gone: BoolArray
+    exit_code: FloatArray
+    lost: IntArray
+    hosts: Placed[HostEvent]
+    workers: Placed[HostEvent]
+    node_hosts: Placed[HostEvent]
+    calls: Placed[CallsEvent]
+    collectives: Placed[CollectivesEvent]
+    gpus: Placed[GpuEvent]
+    samples: Placed[SamplesEvent]
+    collective_calls: CollectiveTable
+    lag_seconds: FloatArray
+    position: FloatArray
+
+
+class Join:
+    """Joins the windows of one incarnation of a job."""
+
+    def __init__(self, config: JoinConfig) -> None:
+        self._config = config
+        self.roster = Roster(config.max_ranks)
+        self._match = CollectiveMatch(config.match_windows)
+        self.duplicates = 0
+        self.unranked = 0
+
+    def close(self, window: ClosedWindow) -> JoinedWindow | None:
+        """Return the window with its events by rank; None as long as no rank is known."""
+        kinds: dict[tuple[type[Event], str], list[Any]] = {}
+        for event in window.events:
+            key = (type(event), event.role)
+            if key in kinds:
+                kinds[key].append(event)
+            else:
+                kinds[key] = [event]
+        processes = self._of_ranks(kinds, ProcessEvent)
+        told = {kind: self._of_ranks(kinds, kind) for kind in (HostEvent, CallsEvent, CollectivesEvent, SamplesEvent)}
+        workers = self._of_ranks(kinds, HostEvent, "worker")
+        moved = self._admit(processes, told.values(), workers)
+        n_ranks = len(self.roster)
+        if not n_ranks:
+            return None
+        gone = self.roster.exited()
+        ended, exit_code = self._identify(processes)
+        placed = {kind: self._place(events) for kind, events in told.items()}
+        present = ended.copy()
+        for rows in (self._rows(processes), *(one.rows for one in placed.values())):
+            present[rows] = True
+        gone &= ~present
+        lag, table = self._match.match(placed[CollectivesEvent].events, placed[CollectivesEvent].rows)
+        if ended.any():
+            self._match.leave(np.flatnonzero(ended))
+        joined = JoinedWindow(
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            late=window.late,
+            ranks=self.roster.ranks,
+            nodes=self.roster.nodes,
+            groups=self.roster.groups,
+            moved=moved,
+            present=present,
+            ended=ended,
+            gone=gone,
+            exit_code=exit_code,
+            lost=np.zeros(n_ranks, dtype=np.int64),
+            hosts=placed[HostEvent],
+            workers=self._place(workers),
+            node_hosts=self._on_nodes(kinds),
+            calls=placed[CallsEvent],
+            collectives=placed[CollectivesEvent],
+            gpus=self._on_gpus(kinds),
+            samples=placed[SamplesEvent],
+            collective_calls=table,
+            lag_seconds=lag,
+            position=self._match.positions(),
+        )
+        _count_lost(joined)
+        return joined
+
+    def _of_ranks(self, kinds: dict[Any, list[Any]], kind: type[SomeEvent], role: str = "rank") -> list[SomeEvent]:
+        """Return the events of one kind that name a rank, in order and without repetitions."""
+        events: list[SomeEvent] = kinds.get((kind, role), [])
+        if any(event.rank is None for event in events):
+            ranked = [event for event in events if event.rank is not None]
+            self.unranked += len(events) - len(ranked)
+            events = ranked
+        return self._sorted(events, _RANK_ORDER)
+
+    def _sorted(self, events: list[SomeEvent], order: Callable[[Event], Any]) -> list[SomeEvent]:
+        keys = list(map(order, events))
+        places = sorted(range(len(keys)), key=keys.__getitem__)
+        if len(set(keys)) == len(keys):
+            return [events[place] for place in places]
+        kept: list[SomeEvent] = []
+        before: Any = None
+        for place in places:
+            # a message that was delivered twice; without a sequence nobody can tell
+            if keys[place] == before and events[place].sequence:
+                self.duplicates += 1
+                continue
+            before = keys[place]
+            kept.append(events[place])
+        return kept
+
+    def _admit(
+        self, processes: list[ProcessEvent], told: Iterable[list[Any]], workers: list[HostEvent]
+    ) -> IntArray | None:
+        ranks = {event.rank for events in (processes, workers, *told) for event in events}
+        sizes = [event.world_size for event in processes if event.world_size is not None]
+        for size in sizes:
+            if size > len(self.roster) and size <= self._config.max_ranks:
+                ranks.update(range(size))
+        if ranks <= self.roster.rows.keys():
+            return None
+        moved = self.roster.admit(ranks)
+        if moved is not None:
+            self._match.resize(moved, len(self.roster))
+        for events in (processes, workers, *told):
+            if any(event.rank not in self.roster.rows for event in events):
+                events[:] = [event for event in events if event.rank in self.roster.rows]
+        return moved
+
+    def _rows(self, events: list[Any]) -> IntArray:
+        rows = self.roster.rows
+        return np.array([rows[event.rank] for event in events], dtype=np.int64)
+
+    def _place(self, events: list[SomeEvent]) -> Placed[SomeEvent]:
+        if not events:
+            return Placed()
+        rows = self._rows(events)
+        nodes, groups = self.roster.nodes, self.roster.groups
+        for event, row in zip(events, rows.tolist(), strict=True):
+            group = event.group if isinstance(event, SamplesEvent) else ""
+            if event.node != nodes[row] or (group and group != groups[row]):
+                self.roster.place(event, group)
+                nodes, groups = self.roster.nodes, self.roster.groups
+        return Placed(events, rows)
+
+    def _identify(self, processes: list[ProcessEvent]) -> tuple[BoolArray, FloatArray]:
+        ended = np.zeros(len(self.roster), dtype=bool)
+        exit_code = np.full(len(self.roster), np.nan)
+        for event in sorted(processes, key=lambda e: (e.end_ns, e.state == "exited", e.sequence)):
+            assert event.rank is not None
+            row = self.roster.rows[event.rank]
+            if self.roster.identify(event):
+                ended[row] = True
+                exit_code[row] = np.nan if event.exit_code is None else event.exit_code
+        return ended, exit_code
+
+    def _on_nodes(self, kinds: dict[Any, list[Any]]) -> Placed[HostEvent]:
+        events = self._sorted(kinds.get((HostEvent, "node"), []), _NODE_ORDER)
+        rows_of = {node: self.roster.rows_of_node(node) for node in {event.node for event in events}}
+        return _spread([(event, rows_of[event.node]) for event in events])
+
+    def _on_gpus(self, kinds: dict[Any, list[Any]]) -> Placed[GpuEvent]:
+        found = [event for (kind, _), events in kinds.items() if kind is GpuEvent for event in events]
+        if not found:
+            return Placed()
+        rows = self.roster.rows
+        pairs: list[tuple[GpuEvent, list[int]]] = []
+        for event in self._sorted(found, _GPU_ORDER):
+            if event.rank is not None:
+                pairs.append((event, [rows[event.rank]] if event.rank in rows else []))
+            else:
+                pids = event.process_pid.tolist()
+                pairs.append((event, self.roster.rows_of_gpu(event.node, event.gpu_uuid, pids)))
+        return _spread(pairs)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the future depends on."""
+        return {
+            "roster": self.roster.state(),
+            "match": self._match.state(),
+            "duplicates": self.duplicates,
+            "unranked": self.unranked,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state`` returned."""
+        self.roster.load(state["roster"])
+        self._match.load(state["match"])
+        self.duplicates, self.unranked = state["duplicates"], state["unranked"]
+
+
+def _spread(pairs: list[tuple[SomeEvent, list[int]]]) -> Placed[SomeEvent]:
+    """Put each event on all its rows, rows ascending, the order of events kept within a row."""
+    flat = sorted(((row, place) for place, (_, rows) in enumerate(pairs) for row in rows))
+    return Placed([pairs[place][0] for _, place in flat], np.array([row for row, _ in flat], dtype=np.int64))
+
+
+def _count_lost(joined: JoinedWindow) -> None:
+    for placed in (
+        joined.hosts,
+        joined.workers,
+        joined.node_hosts,
+        joined.calls,
+        joined.collectives,
+        joined.gpus,
+        joined.samples,
+    ):
+        lost = [event.lost for event in placed.events]
+        if any(lost):
+            np.add.at(joined.lost, placed.rows, lost)

@@ -1,0 +1,175 @@
+"""All rooms behind one door: events in, frames and alerts out.
+
+Pure: the only time it knows is the events' own and what ``tick`` says. Jobs are independent of each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from eacgm.config import Config
+from eacgm.errors import InputError
+from eacgm.events import (
+    CallsEvent,
+    CollectivesEvent,
+    Event,
+    GpuEvent,
+    HostEvent,
+    ProcessEvent,
+    SamplesEvent,
+)
+from eacgm.streams import snapshot
+from eacgm.streams.job import Job
+from eacgm.streams.statistics import Statistics
+
+_INPUT = frozenset({ProcessEvent, CallsEvent, CollectivesEvent, GpuEvent, HostEvent, SamplesEvent})
+#: a job not heard of for so long is forgotten
+RETIREMENT_NS = 3_600_000_000_000
+_NEVER = 2**63 - 1
+
+
+class Pipeline:
+    """Every job's way from events to alerts."""
+
+    def __init__(self, config: Config | None = None) -> None:
+        self.config = config or Config()
+        self._idle_ns = self.config.window.idle_ms * 1_000_000
+        self._jobs: dict[str, Job] = {}
+        self._deadline_ns = _NEVER
+        self._counts = Statistics()
+
+    def push(self, event: Event) -> list[Event]:
+        """Take one event; return the frames and alerts that follow, each frame before its alerts."""
+        self._counts.events += 1
+        if type(event) not in _INPUT:
+            self._counts.ignored += 1
+            return []
+        clock_ns = event.published_ns or event.end_ns
+        out = self.tick(clock_ns) if clock_ns > self._deadline_ns else []
+        job = self._jobs.get(event.job)
+        if job is None:
+            job = self._jobs[event.job] = Job(event.job, self.config)
+        windows = job.windows
+        refused = windows.refused
+        closed = windows.add(event)
+        if windows.refused == refused:
+            # a refused event is no sign of life: once idle, a job may go on at any later time
+            job.heard_ns = clock_ns
+            if clock_ns + self._idle_ns < self._deadline_ns:
+                self._deadline_ns = clock_ns + self._idle_ns
+        if closed:
+            out += job.close(closed, self._counts)
+        return out
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Close by the clock what has been idle for ``window.idle_ms``; forget jobs not heard of for an hour.
+
+        Publication times of events count as the clock too, so a replay needs no ticks.
+        """
+        if now_ns <= self._deadline_ns:
+            return []
+        out: list[Event] = []
+        for job in self._oldest_first():
+            silent_ns = now_ns - job.heard_ns
+            if silent_ns > self._idle_ns and not job.windows.resting:
+                out += job.close(job.windows.close_all(), self._counts)
+            if silent_ns > RETIREMENT_NS:
+                self._retire(job)
+        self._set_deadline()
+        return out
+
+    def finish(self) -> list[Event]:
+        """Close every open window of every job; the input has ended."""
+        out: list[Event] = []
+        for job in self._oldest_first():
+            out += job.close(job.windows.close_all(), self._counts)
+        return out
+
+    def statistics(self) -> Statistics:
+        """Return what was done so far."""
+        told = Statistics(**{f.name: getattr(self._counts, f.name) for f in fields(Statistics)})
+        told.jobs = len(self._jobs)
+        for job in self._jobs.values():
+            told.ranks += job.n_ranks
+            _add_job(told, job)
+        return told
+
+    def snapshot(self) -> bytes:
+        """Return the state of all jobs; a pipeline that restores it goes on as if nothing had happened."""
+        return self._pack("pipeline", {"jobs": [job.state() for job in self._jobs.values()]})
+
+    def restore(self, payload: bytes) -> None:
+        """Replace everything by a snapshot; raises ``InputError`` for one that is not ours or of other settings."""
+        state = self._unpack("pipeline", payload)
+        self._jobs = {}
+        for job_state in state["jobs"]:
+            self._load(job_state)
+        self._counts = Statistics(**{**state["counts"], **_no_seconds()})
+        self._set_deadline()
+
+    def snapshot_job(self, name: str) -> bytes:
+        """Return one job's state; raises ``InputError`` for a job that is not known."""
+        if name not in self._jobs:
+            raise InputError(f"no job {name!r} here; expected one of {', '.join(sorted(self._jobs)) or 'none'}")
+        return self._pack("job", {"jobs": [self._jobs[name].state()]})
+
+    def restore_job(self, payload: bytes) -> str:
+        """Take over one job from a snapshot and return its name; raises ``InputError`` as ``restore`` does."""
+        state = self._unpack("job", payload)
+        job = self._load(state["jobs"][0])
+        self._set_deadline()
+        return job.name
+
+    def _pack(self, kind: str, state: dict[str, Any]) -> bytes:
+        counts = {f.name: getattr(self._counts, f.name) for f in fields(Statistics)}
+        return snapshot.pack({"kind": kind, "size_ms": self.config.window.size_ms, "counts": counts, **state})
+
+    def _unpack(self, kind: str, payload: bytes) -> dict[str, Any]:
+        state = snapshot.unpack(payload)
+        if state.get("kind") != kind:
+            raise InputError(f"is a snapshot of a {state.get('kind')!s}; expected one of a {kind}")
+        size_ms = self.config.window.size_ms
+        if state.get("size_ms") != size_ms:
+            raise InputError(f"snapshot was made with window.size_ms={state.get('size_ms')}; here it is {size_ms}")
+        return state
+
+    def _load(self, state: dict[str, Any]) -> Job:
+        job = Job(state["name"], self.config)
+        try:
+            job.load(state)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(
+                f"snapshot of job {job.name!r} does not fit this eACGM ({reason}); start without it"
+            ) from None
+        self._jobs[job.name] = job
+        return job
+
+    def _oldest_first(self) -> list[Job]:
+        return sorted(self._jobs.values(), key=lambda job: (job.heard_ns, job.name))
+
+    def _set_deadline(self) -> None:
+        waits = (
+            job.heard_ns + (RETIREMENT_NS if job.windows.resting else self._idle_ns) for job in self._jobs.values()
+        )
+        self._deadline_ns = min(waits, default=_NEVER)
+
+    def _retire(self, job: Job) -> None:
+        _add_job(self._counts, job)
+        del self._jobs[job.name]
+
+
+def _add_job(counts: Statistics, job: Job) -> None:
+    """Add what a job counts itself."""
+    counts.late += job.windows.late
+    counts.refused += job.windows.refused
+    counts.stale += job.stale
+    if job.incarnation is not None:
+        counts.refused += job.incarnation.join.roster.refused
+        counts.duplicates += job.incarnation.join.duplicates
+        counts.unranked += job.incarnation.join.unranked
+
+
+def _no_seconds() -> dict[str, float]:
+    return {f.name: 0.0 for f in fields(Statistics) if f.name.endswith("_seconds")}

@@ -1,0 +1,169 @@
+"""One job's events -> closed event-time windows.
+
+Each event falls into exactly one window, by the middle of its interval. A window closes when the watermark (the
+newest event time seen in the job, less the allowed lateness) has passed its end; windows close in order, and one in
+which nothing was told is closed like any other, because silence must be visible. What comes after its window was
+closed is counted as late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eacgm.config import WindowConfig
+from eacgm.events import Event, ProcessEvent
+
+#: an event this far ahead of a running job is a broken clock, not progress
+HORIZON_NS = 3_600_000_000_000
+#: windows of silence that are closed one by one; the rest of a longer gap is one long window
+SILENT_WINDOWS = 60
+
+_NOTHING: tuple[ClosedWindow, ...] = ()
+
+
+@dataclass(slots=True)
+class ClosedWindow:
+    """The events whose intervals have their middle in ``[start_ns, end_ns)``, in the order in which they came.
+
+    ``late`` counts the events that came too late for an earlier window since the last one closed. A window longer
+    than the configured size is the rest of a long gap, and empty.
+    """
+
+    start_ns: int
+    end_ns: int
+    events: list[Event] = field(default_factory=list)
+    late: int = 0
+
+
+class Windows:
+    """The open windows of one job."""
+
+    def __init__(self, config: WindowConfig) -> None:
+        self._size_ns = config.size_ms * 1_000_000
+        self._lateness_ns = config.lateness_ms * 1_000_000
+        self._open: dict[int, list[Event]] = {}
+        self._newest_ns: int | None = None
+        self._next: int | None = None  # the first window that is not closed; None before the first closing
+        self._due_ns = 0
+        self._resting = True
+        self._late = 0
+        self.late = 0
+        self.refused = 0
+
+    @property
+    def newest_ns(self) -> int | None:
+        """The newest event time seen (UTC ns), None before the first event."""
+        return self._newest_ns
+
+    @property
+    def resting(self) -> bool:
+        """Whether every window is closed and the next event may be of any later time."""
+        return self._resting
+
+    @property
+    def empty(self) -> bool:
+        """Whether no event waits for its window to close."""
+        return not self._open
+
+    def add(self, event: Event) -> Sequence[ClosedWindow]:
+        """Take one event; return the windows that it closes, in order.
+
+        An event more than an hour ahead of a running job is refused and counted: one broken clock must not drag
+        the watermark.
+        """
+        end_ns = event.end_ns
+        newest_ns = self._newest_ns
+        if newest_ns is None or end_ns > newest_ns:
+            if newest_ns is not None and not self._resting and end_ns - newest_ns > HORIZON_NS:
+                self.refused += 1
+                return _NOTHING
+            self._newest_ns = newest_ns = end_ns
+        elif self._next is None and newest_ns - end_ns > HORIZON_NS:
+            self._restart(end_ns)
+            newest_ns = end_ns
+        self._resting = False
+        index = event.middle_ns // self._size_ns
+        if self._next is not None and index < self._next:
+            self._late += 1
+            self.late += 1
+            if not isinstance(event, ProcessEvent):
+                return _NOTHING
+            index = self._next  # who a process is stays true, however late it is told
+        waiting = self._open.get(index)
+        if waiting is not None:
+            waiting.append(event)
+        else:
+            self._open[index] = [event]
+            self._set_due()
+        return self._close_due() if newest_ns >= self._due_ns else _NOTHING
+
+    def close_all(self) -> Sequence[ClosedWindow]:
+        """Close every window in which something was told; the next event may be of any later time."""
+        self._resting = True
+        return self._close(max(self._open) + 1) if self._open else _NOTHING
+
+    def _restart(self, newest_ns: int) -> None:
+        # nothing was closed yet, and all that waits lies an hour ahead of this event: the first clock was the broken one
+        self.refused += sum(len(events) for events in self._open.values())
+        self._open.clear()
+        self._newest_ns = newest_ns
+
+    def _set_due(self) -> None:
+        first = self._next if self._next is not None else min(self._open)
+        self._due_ns = (first + 1) * self._size_ns + self._lateness_ns
+
+    def _close_due(self) -> Sequence[ClosedWindow]:
+        assert self._newest_ns is not None
+        return self._close((self._newest_ns - self._lateness_ns) // self._size_ns)
+
+    def _close(self, until: int) -> list[ClosedWindow]:
+        """Close the windows before index ``until``, silent ones included."""
+        at = self._next if self._next is not None else min(self._open)
+        told = sorted(index for index in self._open if index < until)
+        closed: list[ClosedWindow] = []
+        for index in told:
+            closed += self._silence(at, index)
+            closed.append(self._window(index, index + 1, self._open.pop(index)))
+            at = index + 1
+        closed += self._silence(at, until)
+        self._next = max(at, until)
+        self._set_due()
+        if closed:
+            closed[0].late, self._late = self._late, 0
+        return closed
+
+    def _silence(self, begin: int, end: int) -> list[ClosedWindow]:
+        single = min(end, begin + SILENT_WINDOWS)
+        windows = [self._window(index, index + 1, []) for index in range(begin, single)]
+        if single < end:
+            windows.append(self._window(single, end, []))
+        return windows
+
+    def _window(self, begin: int, end: int, events: list[Event]) -> ClosedWindow:
+        return ClosedWindow(begin * self._size_ns, end * self._size_ns, events)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the future depends on."""
+        return {
+            "open": {index: list(events) for index, events in self._open.items()},
+            "newest_ns": self._newest_ns,
+            "next": self._next,
+            "resting": self._resting,
+            "late_now": self._late,
+            "late": self.late,
+            "refused": self.refused,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from what ``state`` returned."""
+        self._open = {int(index): list(events) for index, events in state["open"].items()}
+        self._newest_ns = state["newest_ns"]
+        self._next = state["next"]
+        self._resting = state["resting"]
+        self._late = state["late_now"]
+        self.late = state["late"]
+        self.refused = state["refused"]
+        if self._open or self._next is not None:
+            self._set_due()
