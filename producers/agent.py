@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,7 @@ class Agent:
         self._cost = CostMeter()
         self._sequence = 0
         self._published_ns = 0
+        self._offset_ns = clock().offset_ns
         self._end_ns = self._now_ns()
 
     @property
@@ -114,6 +116,7 @@ class Agent:
         If the clock was set back, intervals go on from its new time.
         """
         reading = self._clock()
+        self._offset_ns = reading.offset_ns
         now = reading.monotonic_ns + reading.offset_ns if now_ns is None else now_ns
         end = now // self._interval_ns * self._interval_ns
         if 0 <= self._end_ns - end < self._interval_ns:
@@ -194,7 +197,7 @@ class Agent:
     def _send(self, event: Event) -> None:
         self._sequence += 1
         # consumers replay in this order: it never stands still or goes back, even if the clock does
-        self._published_ns = max(self._published_ns + 1, self._now_ns())
+        self._published_ns = max(self._published_ns + 1, time.monotonic_ns() + self._offset_ns)
         event.sequence, event.published_ns = self._sequence, self._published_ns
         self._publish(event)
 

@@ -7,7 +7,9 @@ nanoseconds). Source: the kernel's Documentation/admin-guide/cgroup-v2.rst and s
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eacgm.producers.procfs import grown, parse_fields, read_file
 
@@ -23,8 +25,11 @@ class Mount:
     version: int
 
 
-def memberships(text: bytes | None) -> dict[str, str]:
+@lru_cache(maxsize=1024)
+def memberships(text: bytes | None) -> Mapping[str, str]:
     r"""Return controller -> group path of a ``/proc/PID/cgroup``; the v2 hierarchy's controller is called "".
+
+    Remembered: it is read in every interval and hardly ever changes.
 
     >>> memberships(b"4:cpu,cpuacct:/job/rank0\n0::/user.slice\n")
     {'cpu': '/job/rank0', 'cpuacct': '/job/rank0', '': '/user.slice'}
@@ -37,7 +42,7 @@ def memberships(text: bytes | None) -> dict[str, str]:
     return found
 
 
-def container_of(groups: dict[str, str]) -> str | None:
+def container_of(groups: Mapping[str, str]) -> str | None:
     """Return the container's id (64 hexadecimal digits), None outside of one.
 
     >>> container_of({"": "/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + "ab" * 32 + ".scope"}) == "ab" * 32
@@ -83,7 +88,7 @@ class ThrottleReader:
         """Begin an interval: what was read last becomes what is compared with."""
         self._before, self._now = self._now, {}
 
-    def seconds(self, groups: dict[str, str]) -> float | None:
+    def seconds(self, groups: Mapping[str, str]) -> float | None:
         """Return the seconds since the last reading for a process in these groups (controller -> path).
 
         0.0 where no group around it has a quota; None where its groups are not to be seen, and in the first interval

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eacgm.producers.procfs import TICKS_PER_SECOND, grown, parse_fields, read_file
+from eacgm.producers.procfs import TICKS_PER_SECOND, grown, read_file
 
 _PRESSURE = re.compile(rb"^some .*\btotal=(\d+)", re.MULTILINE)
+_AVAILABLE = re.compile(rb"^MemAvailable:\s+(\d+) kB", re.MULTILINE)
+_OOM_KILLS = re.compile(rb"^oom_kill (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +31,29 @@ class NodeReading:
 def read_node(root: str) -> NodeReading:
     """Return the node's readings from the /proc below ``root``."""
     load = (read_file(f"{root}/proc/loadavg") or b"").split()
-    available_kib = parse_fields(read_file(f"{root}/proc/meminfo")).get("MemAvailable")
+    available_kib = _number(root, "meminfo", _AVAILABLE)
     cpu = (read_file(f"{root}/proc/stat") or b"").partition(b"\n")[0].split()
-    kills = parse_fields(read_file(f"{root}/proc/vmstat")).get("oom_kill")
     return NodeReading(
         load=float(load[0]) if load else None,
-        memory_available_bytes=None if available_kib is None else available_kib * 1024.0,
+        memory_available_bytes=None if available_kib is None else available_kib * 1024,
         # "cpu user nice system idle iowait irq softirq steal ..."
         steal_seconds=int(cpu[8]) / TICKS_PER_SECOND if len(cpu) > 8 and cpu[0] == b"cpu" else None,
-        oom_kills=None if kills is None else float(kills),
+        oom_kills=_number(root, "vmstat", _OOM_KILLS),
         cpu_stalled_seconds=_stalled_seconds(root, "cpu"),
         io_stalled_seconds=_stalled_seconds(root, "io"),
         memory_stalled_seconds=_stalled_seconds(root, "memory"),
     )
 
 
+def _number(root: str, name: str, pattern: re.Pattern[bytes]) -> float | None:
+    match = pattern.search(read_file(f"{root}/proc/{name}") or b"")
+    return float(match[1]) if match else None
+
+
 def _stalled_seconds(root: str, resource: str) -> float | None:
     # absent without CONFIG_PSI, "Operation not supported" when booted with psi=0
-    match = _PRESSURE.search(read_file(f"{root}/proc/pressure/{resource}") or b"")
-    return int(match[1]) / 1e6 if match else None
+    total_us = _number(root, f"pressure/{resource}", _PRESSURE)
+    return None if total_us is None else total_us / 1e6
 
 
 def node_changes(now: NodeReading, before: NodeReading | None, elapsed_seconds: float) -> dict[str, float | None]:

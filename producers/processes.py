@@ -44,7 +44,7 @@ class Process:
     container: str | None
     mount_namespace: int | None
     pid_namespace: int | None
-    groups: dict[str, str]
+    groups: Mapping[str, str]
     first_scan: int
     role: str | None = None
     incarnation: int = 0
