@@ -290,7 +290,7 @@ class FrameEvent(Event):
     values: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Evidence:
     """One reading that speaks for the verdict.
 

@@ -1,0 +1,70 @@
+"""A reading that only grows: memory that leaks, told apart from an allocator that warms up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eacgm.events import FloatArray
+
+#: the span is cut into this many blocks, each of which must be above the one before
+N_BLOCKS = 8
+#: windows a block lasts
+BLOCK_WINDOWS = 25
+#: growth over the whole span that is worth telling (share of the first block's level)
+MIN_GROWTH_RATIO = 0.03
+
+
+@dataclass(slots=True)
+class Trend:
+    """Means of the last blocks of one reading, for every rank.
+
+    ``blocks`` are arrays of shape ``(n_ranks,)``; ranks may be added, then earlier blocks are NaN for them.
+    """
+
+    blocks: list[FloatArray] = field(default_factory=list)
+    total: FloatArray = field(default_factory=lambda: np.empty(0))
+    count: FloatArray = field(default_factory=lambda: np.empty(0))
+    windows: int = 0
+
+    def observe(self, values: FloatArray) -> None:
+        """Add a window: ``values`` of shape ``(n_ranks,)``, NaN where not told."""
+        if len(values) != len(self.total):
+            self.total, self.count, self.windows, self.blocks = np.zeros(len(values)), np.zeros(len(values)), 0, []
+        told = ~np.isnan(values)
+        self.total = self.total + np.where(told, values, 0.0)
+        self.count = self.count + told
+        self.windows += 1
+        if self.windows == BLOCK_WINDOWS:
+            self.blocks.append(np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan))
+            del self.blocks[:-N_BLOCKS]
+            self.total, self.count, self.windows = np.zeros(len(values)), np.zeros(len(values)), 0
+
+    def growing(self) -> Any:
+        """Return a mask of shape ``(n_ranks,)``: ranks whose reading grew in every block and does not level off."""
+        if len(self.blocks) < N_BLOCKS:
+            return np.zeros(len(self.total), dtype=bool)
+        levels = np.stack(self.blocks)
+        rises = np.diff(levels, axis=0)
+        early, late = rises[: N_BLOCKS // 2].mean(axis=0), rises[-(N_BLOCKS // 2) :].mean(axis=0)
+        growth = levels[-1] - levels[0]
+        with np.errstate(invalid="ignore"):
+            steady = (rises > 0).all(axis=0) & (rises.max(axis=0) < 0.5 * growth)
+            return steady & (late > 0.5 * early) & (growth > MIN_GROWTH_RATIO * levels[0])
+
+    def span(self) -> tuple[FloatArray, FloatArray]:
+        """Return the first and last block's levels, each of shape ``(n_ranks,)``; only after ``growing`` said yes."""
+        return self.blocks[0], self.blocks[-1]
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that ``load`` needs."""
+        return {"blocks": list(self.blocks), "total": self.total, "count": self.count, "windows": self.windows}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over a saved state."""
+        self.blocks = [np.array(block, dtype=np.float64) for block in state["blocks"]]
+        self.total = np.array(state["total"], dtype=np.float64)
+        self.count = np.array(state["count"], dtype=np.float64)
+        self.windows = int(state["windows"])
