@@ -88,10 +88,10 @@ class CollectiveMatch:
     def match(self, events: Sequence[CollectivesEvent], rows: IntArray) -> tuple[FloatArray, CollectiveTable]:
         """Take one window's events (``rows`` says whose); return the ranks' mean lags and the window's calls.
 
-        The lag, of shape ``(n_ranks,)`` in seconds, is how long after its first arriver a rank entered a collective, averaged
-        over the collectives that became complete, or can wait no longer; NaN where none did. The calls' sequences
-        count alike on all ranks as far as that is known. A lag that the
-        nodes' clock errors could explain is 0; where an error is unknown, nothing is said between two nodes.
+        The lag, of shape ``(n_ranks,)`` in seconds, is how long after its first arriver a rank entered a collective,
+        averaged over the collectives that became complete, or can wait no longer; NaN where none did. A lag that the
+        nodes' clock errors could explain is 0; where an error is unknown, nothing is said between two nodes. The
+        calls' sequences count alike on all ranks as far as that is known.
         """
         self._window += 1
         now = self._table(events, rows)

@@ -86,6 +86,8 @@ class Features:
         self._since_step = np.zeros((0, 4))
         self._frames = 0
         self._observed_count = 0.0
+        #: whether functions of this job were ever traced; readings from elsewhere need none of that
+        self._traced = False
         self._selected = np.empty(0, dtype=np.int64)
         self._names: list[str] = []
 
@@ -94,10 +96,12 @@ class Features:
         if joined.moved is not None:
             self._resize(joined)
         n_ranks = joined.ranks.size
+        self._traced = self._traced or bool(joined.calls.events or joined.collectives.events)
         values = np.full((n_ranks, N_CATALOGUE + len(self._samples.others)), np.nan)
         seen = self._told_by_agent(joined)
         step_thread = self._from_host(values, joined)
-        self._from_calls(values, joined, step_thread)
+        if self._traced:
+            self._from_calls(values, joined, step_thread)
         gpu_readings(values, joined, self._window_seconds)
         self._from_nodes(values, joined)
         self._from_process(values, joined, seen)
@@ -186,7 +190,7 @@ class Features:
         table, open_seconds = self._calls.table(joined.calls, n_ranks)
         covered = _covered_seconds(joined.calls, n_ranks)
         scale = self._scale(covered)
-        rows = np.unique(joined.calls.rows)
+        rows = joined.calls.rows
 
         def told(name: str) -> FloatArray:
             return column(table, name)
@@ -226,9 +230,9 @@ class Features:
         if not placed.events:
             return
         n_ranks = joined.ranks.size
-        rows = np.unique(placed.rows)
+        rows = placed.rows
         count = np.bincount(calls.row, minlength=n_ranks).astype(np.float64)
-        seconds = np.bincount(calls.row, weights=(calls.end_ns - calls.start_ns) * 1e-9, minlength=n_ranks)
+        seconds = scatter.counted(calls.row, (calls.end_ns - calls.start_ns) * 1e-9, n_ranks)
         values[:, AT["collective_seconds"]] = _per(seconds, count) * self._steps.collectives_per_step()
         scale = self._scale(_covered_seconds(placed, n_ranks))
         values[rows, AT["collective_count"]] = (count * scale)[rows]
@@ -322,6 +326,7 @@ class Features:
             "ever": self._ever,
             "since_step": self._since_step,
             "frames": self._frames,
+            "traced": self._traced,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -331,7 +336,7 @@ class Features:
         self._phase.load(state["phase"])
         self._ever = state["ever"].copy()
         self._since_step = state["since_step"].copy()
-        self._frames = state["frames"]
+        self._frames, self._traced = state["frames"], state["traced"]
         self._select(np.flatnonzero(self._ever.any(axis=0)))
 
 
@@ -351,8 +356,10 @@ def _per(total: FloatArray, count: FloatArray) -> FloatArray:
 
 def _covered_seconds(placed: Placed[Any], n_ranks: int) -> FloatArray:
     """Return the summed length of each rank's intervals, of shape ``(n_ranks,)``, 0 where there is none."""
+    if not placed.events:
+        return np.zeros(n_ranks)
     seconds = np.array([(event.end_ns - event.start_ns) * 1e-9 for event in placed.events])
-    return np.bincount(placed.rows, weights=seconds, minlength=n_ranks) if placed.events else np.zeros(n_ranks)
+    return scatter.counted(placed.rows, seconds, n_ranks)
 
 
 def _payload_bytes(payload: Any) -> float:

@@ -1,4 +1,4 @@
-"""One job on its way through the rooms: windows, then join, features, detection, diagnosis and alerts by incarnation."""
+"""One job on its way through the rooms: windows, then by incarnation join, features, detection, diagnosis, alerts."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -52,9 +52,10 @@ class Placed(Generic[SomeEvent]):
 class JoinedWindow:
     """One window of one incarnation of a job; arrays have a place per rank.
 
-    ``present``: something was told of the process; ``ended``: it ended in this window (``exit_code`` then, NaN if unknown);
-    ``gone``: it had ended before. A rank that is neither present nor gone is silent. ``moved`` gives the place that each row of the
-    previous window has now, None if nobody is new. ``lag_seconds`` and ``position``: see ``CollectiveMatch``.
+    ``present``: something was told of the process; ``ended``: it ended in this window (``exit_code`` then, NaN if
+    unknown); ``gone``: it had ended before. A rank that is neither present nor gone is silent. ``moved`` gives the
+    place that each row of the previous window has now, None if nobody is new. ``lag_seconds`` and ``position``: see
+    ``CollectiveMatch``.
     """
 
     start_ns: int
@@ -101,20 +102,25 @@ class Join:
             else:
                 kinds[key] = [event]
         processes = self._of_ranks(kinds, ProcessEvent)
-        told = {kind: self._of_ranks(kinds, kind) for kind in (HostEvent, CallsEvent, CollectivesEvent, SamplesEvent)}
+        hosts = self._of_ranks(kinds, HostEvent)
         workers = self._of_ranks(kinds, HostEvent, "worker")
-        moved = self._admit(processes, told.values(), workers)
+        calls = self._of_ranks(kinds, CallsEvent)
+        collectives = self._of_ranks(kinds, CollectivesEvent)
+        samples = self._of_ranks(kinds, SamplesEvent)
+        moved = self._admit(processes, (processes, hosts, workers, calls, collectives, samples))
         n_ranks = len(self.roster)
         if not n_ranks:
             return None
         gone = self.roster.exited()
         ended, exit_code = self._identify(processes)
-        placed = {kind: self._place(events) for kind, events in told.items()}
+        placed_hosts, placed_calls = self._place(hosts), self._place(calls)
+        placed_collectives, placed_samples = self._place(collectives), self._place(samples)
         present = ended.copy()
-        for rows in (self._rows(processes), *(one.rows for one in placed.values())):
-            present[rows] = True
+        for placed in (placed_hosts, placed_calls, placed_collectives, placed_samples):
+            present[placed.rows] = True
+        present[self._rows(processes)] = True
         gone &= ~present
-        lag, table = self._match.match(placed[CollectivesEvent].events, placed[CollectivesEvent].rows)
+        lag, table = self._match.match(placed_collectives.events, placed_collectives.rows)
         if ended.any():
             self._match.leave(np.flatnonzero(ended))
         joined = JoinedWindow(
@@ -130,13 +136,13 @@ class Join:
             gone=gone,
             exit_code=exit_code,
             lost=np.zeros(n_ranks, dtype=np.int64),
-            hosts=placed[HostEvent],
+            hosts=placed_hosts,
             workers=self._place(workers),
             node_hosts=self._on_nodes(kinds),
-            calls=placed[CallsEvent],
-            collectives=placed[CollectivesEvent],
+            calls=placed_calls,
+            collectives=placed_collectives,
             gpus=self._on_gpus(kinds),
-            samples=placed[SamplesEvent],
+            samples=placed_samples,
             collective_calls=table,
             lag_seconds=lag,
             position=self._match.positions(),
@@ -169,20 +175,19 @@ class Join:
             kept.append(events[place])
         return kept
 
-    def _admit(
-        self, processes: list[ProcessEvent], told: Iterable[list[Any]], workers: list[HostEvent]
-    ) -> IntArray | None:
-        ranks = {event.rank for events in (processes, workers, *told) for event in events}
-        sizes = [event.world_size for event in processes if event.world_size is not None]
-        for size in sizes:
-            if size > len(self.roster) and size <= self._config.max_ranks:
+    def _admit(self, processes: list[ProcessEvent], told: Sequence[list[Any]]) -> IntArray | None:
+        """Expect whoever is told of; drop events of impossible ranks. Return where former rows are now."""
+        ranks = {event.rank for events in told for event in events}
+        for event in processes:
+            size = event.world_size
+            if size is not None and len(self.roster) < size <= self._config.max_ranks:
                 ranks.update(range(size))
         if ranks <= self.roster.rows.keys():
             return None
         moved = self.roster.admit(ranks)
         if moved is not None:
             self._match.resize(moved, len(self.roster))
-        for events in (processes, workers, *told):
+        for events in told:
             if any(event.rank not in self.roster.rows for event in events):
                 events[:] = [event for event in events if event.rank in self.roster.rows]
         return moved

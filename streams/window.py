@@ -105,7 +105,7 @@ class Windows:
         return self._close(max(self._open) + 1) if self._open else _NOTHING
 
     def _restart(self, newest_ns: int) -> None:
-        # nothing was closed yet, and all that waits lies an hour ahead of this event: the first clock was the broken one
+        # nothing was closed yet, and all that waits lies an hour ahead: the first clock was the broken one
         self.refused += sum(len(events) for events in self._open.values())
         self._open.clear()
         self._newest_ns = newest_ns
