@@ -1,7 +1,7 @@
 """What the programs' growing totals say about one interval of one process: differences, and nothing else.
 
-Every account keeps the totals of the collection before. A total that seems to shrink (it was read while it changed) counts
-as no change, and what it lacks is made up in the next interval.
+Every account keeps the totals of the collection before. A total that seems to shrink (it was read while it changed)
+counts as no change, and what it lacks is made up in the next interval.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eacgm.events import IntArray
-from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns
-from eacgm.producers.tables import (
+from eacgm.producers.maps import (
     BLOCKED,
     N_BUCKETS,
     N_TIMES,
@@ -24,6 +23,7 @@ from eacgm.producers.tables import (
     STOPPED,
     UNINTERRUPTIBLE,
 )
+from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns
 
 _NS = 1e-9
 
@@ -42,7 +42,7 @@ class _Totals:
 
 
 def thread_times(threads: NDArray[Any], now_ns: int) -> IntArray:
-    """Return each thread's nanoseconds in each state, the state it is in now included; shape ``(n_threads, N_TIMES)``."""
+    """Return each thread's nanoseconds in each state, including now's; shape ``(n_threads, N_TIMES)``."""
     times: IntArray = threads["time_ns"].astype(np.int64)
     open_ns = np.maximum(now_ns - threads["since_ns"].astype(np.int64), 0)
     state = threads["state"] % N_TIMES
@@ -79,7 +79,8 @@ class HostAccount:
     ) -> HostColumns:
         """Return the interval's values.
 
-        ``tids`` and ``states`` are of shape ``(n_threads,)``, ``times`` ``(n_threads, N_TIMES)``, ``departed`` ``(N_TIMES,)``;
+        ``tids`` and ``states`` are of shape ``(n_threads,)``, ``times`` ``(n_threads, N_TIMES)``, ``departed``
+        ``(N_TIMES,)``;
         ``traffic`` is bytes sent, bytes received, retransmits.
         """
         if self.times is None or self.main is None:
@@ -131,8 +132,8 @@ class CallAccount:
     ) -> CallColumns:
         """Return the rows of all functions that were ever called.
 
-        ``ids`` and ``rows`` are the process's entries of the map ``rows``; ``interval`` is the number under which the programs
-        kept this interval's maxima; ``open_*`` are the calls in flight.
+        ``ids`` and ``rows`` are the process's entries of the map ``rows``; ``interval`` is the number under which the
+        programs kept this interval's maxima; ``open_*`` are the calls in flight.
         """
         n = len(self._names)
         totals = np.zeros((n, 4 + N_BUCKETS), dtype=np.int64)
@@ -176,7 +177,8 @@ class CollectiveAccount:
         self._counts: dict[str, int] = {}
 
     def collect(self, records: NDArray[Any], open_calls: NDArray[Any], offset_ns: int) -> CollectiveColumns:
-        """Return the calls that returned and those in flight (``RECORD`` and ``OPEN_CALL`` rows), in the order of their start.
+        """Return the calls that returned and those in flight (``RECORD`` and ``OPEN_CALL`` rows), in the order of
+        their start.
 
         ``offset_ns`` turns the programs' times into UTC.
         """

@@ -1,7 +1,8 @@
 """Which probes hang on which libraries, for which processes.
 
-A library's probes are attached once, by its inode, for every process that maps it, now or later; they are taken off when
-the last watched process that maps it is gone. One failed probe never stops the others: coverage says which and why.
+A library's probes are attached once, by its inode, for every process that maps it, now or later; they are taken off
+when the last watched process that maps it is gone. One failed probe never stops the others: coverage says which and
+why.
 """
 
 from __future__ import annotations
@@ -104,8 +105,11 @@ class Attachments:
             if key not in self.functions:
                 self.functions.append(key)
             self._ids.append(self.functions.index(key))
+        #: what every library seen so far offers, or why it cannot be read
+        self._offers: dict[Inode, dict[int, _Site] | str] = {}
         self._attached: dict[Inode, _Attached] = {}
         self._users: dict[int, dict[Inode, Library]] = {}
+        self._coverages: dict[int, list[LayerCoverage]] = {}
 
     def attach(self, pid: int) -> list[LayerCoverage]:
         """Attach what a process maps and is not attached yet; return the process's coverage, one entry for each layer.
@@ -113,26 +117,33 @@ class Attachments:
         Raises ``ProbeError`` only where the process itself cannot be read.
         """
         libraries = mapped_libraries(pid, self._patterns)
-        known = self._users.setdefault(pid, {})
-        known.update((library.inode, library) for library in libraries)
-        failures: dict[Inode, str] = {}
-        sites = {}
+        known = {library.inode: library for library in libraries}
+        if pid in self._coverages and known.keys() == self._users[pid].keys():
+            return self._coverages[pid]
+        self._users[pid] = known
+        self._sweep()
         for library in libraries:
-            try:
-                sites[library.inode] = self._sites(library)
-            except ProbeError as error:
-                failures[library.inode] = str(error)
-        chosen = self._choose(sites)
-        for library in libraries:
-            if library.inode in sites:
-                self._hook(library, {row: site for row, site in sites[library.inode].items() if row in chosen})
-        return [self._coverage(layer, libraries, failures) for layer in LAYERS if self._has(layer)]
+            if library.inode not in self._offers:
+                self._offers[library.inode] = self._offer(library)
+        offers = {i: offer for i in known if not isinstance(offer := self._offers[i], str)}
+        chosen = self._choose(offers)
+        for inode, offer in offers.items():
+            self._hook(known[inode], {row: site for row, site in offer.items() if row in chosen})
+        self._coverages[pid] = [self._coverage(layer, libraries) for layer in LAYERS if self._has(layer)]
+        return self._coverages[pid]
 
     def release(self, pid: int) -> None:
         """Forget a process; take the probes off libraries that no watched process maps any more."""
         self._users.pop(pid, None)
-        for inode in set(self._attached) - {inode for libraries in self._users.values() for inode in libraries}:
-            for link in reversed(self._attached.pop(inode).links):
+        self._coverages.pop(pid, None)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take the probes off libraries that nobody uses; their inode numbers may name other files from then on."""
+        for inode in set(self._offers) - {inode for libraries in self._users.values() for inode in libraries}:
+            del self._offers[inode]
+            attached = self._attached.pop(inode, _Attached())
+            for link in reversed(attached.links):
                 os.close(link)
 
     def close(self) -> None:
@@ -143,11 +154,17 @@ class Attachments:
     def _has(self, layer: str) -> bool:
         return any(probe.layer == layer for probe in self._probes)
 
+    def _offer(self, library: Library) -> dict[int, _Site] | str:
+        """Resolve every row for this library, without those whose symbol it lacks; else say why it cannot be."""
+        try:
+            return self._sites(library)
+        except ProbeError as error:
+            return str(error)
+
     def _sites(self, library: Library) -> dict[int, _Site]:
-        """Resolve every row that is for this library; rows whose symbol it lacks are left out."""
         rows = [row for row, probe in enumerate(self._probes) if re.fullmatch(probe.library, library.name)]
         named = [row for row in rows if not self._probes[row].symbol.startswith("usdt:")]
-        target = elf.read(library.path)
+        target = elf.ObjectFile(library.path)
         patterns = [_pattern(self._probes[row].symbol) for row in named]
         sites: dict[int, _Site] = {}
         for row, functions in zip(named, target.functions(patterns) if named else [], strict=True):
@@ -235,14 +252,14 @@ class Attachments:
             raise
         return links
 
-    def _coverage(self, layer: str, libraries: list[Library], failures: dict[Inode, str]) -> LayerCoverage:
+    def _coverage(self, layer: str, libraries: list[Library]) -> LayerCoverage:
         rows = {row for row, probe in enumerate(self._probes) if probe.layer == layer}
         names = "|".join(sorted({self._probes[row].library for row in rows}))
         relevant = [library for library in libraries if re.fullmatch(names, library.name)]
         if not relevant:
             return LayerCoverage(layer=layer, status="absent", reason="library not loaded")
         count = 0
-        reasons = [failures[library.inode] for library in relevant if library.inode in failures]
+        reasons = [offer for library in relevant if isinstance(offer := self._offers[library.inode], str)]
         for library in relevant:
             attached = self._attached.get(library.inode, _Attached())
             count += sum(n for row, n in attached.hooked.items() if row in rows)

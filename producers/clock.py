@@ -34,8 +34,8 @@ class _Timex(ctypes.Structure):
 class ClockReading:
     """One measurement: ``monotonic + offset_ns`` is UTC.
 
-    ``error_ns`` bounds the clock's error against true UTC as the kernel's clock discipline knows it, None where the clock
-    is not synchronised.
+    ``error_ns`` bounds the clock's error against true UTC as the kernel's clock discipline knows it, None where the
+    clock is not synchronised.
     """
 
     monotonic_ns: int

@@ -1,20 +1,22 @@
 """Object files: which functions they hold, where in the file those begin, and whether a probe there is cheap.
 
-A uprobe wants the FILE offset of the first instruction. That instruction decides the cost: the kernel emulates ``push``,
+A uprobe wants the FILE offset of the first instruction. That instruction decides the cost: the kernel emulates
+``push``,
 ``nop``, ``call`` and jumps (about 0.5 us a hit) and single-steps the rest (about 14 us). ``endbr64`` is stepped too, so
 that the probe goes behind it.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ _SYMBOL = {
     ),
 }
 _FUNCTION, _INDIRECT = 2, 10
+_CHUNK = 16_384
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 #: what compilers append to the name of a function's clone (``.cold`` is no function of its own)
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|lto_priv)\.\d+)+$")
@@ -38,8 +41,8 @@ _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|lto_priv)\.\d+)+$")
 class Function:
     """One function of an object file.
 
-    ``offset`` is the file offset to put a probe at. ``stepped`` is empty where the instruction there can be emulated, else
-    it says which bytes cannot.
+    ``offset`` is the file offset to put a probe at. ``stepped`` is empty where the instruction there can be emulated,
+    else it says which bytes cannot.
     """
 
     name: str
@@ -68,44 +71,31 @@ def mangled(qualified: str) -> str:
 
 
 class ObjectFile:
-    """The symbols and USDT notes of one ELF file, read once.
+    """The functions and USDT notes of one ELF file.
 
     Raises ``ProbeError`` for a file that cannot be read or is not ELF.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            with open(path, "rb") as file:
-                self._read(file)
-        except OSError as error:
-            raise ProbeError(
-                f"{path}: cannot be read ({error.strerror}); expected a shared library or program"
-            ) from None
-        except (ELFError, ValueError, UnicodeDecodeError) as error:
-            raise ProbeError(f"{path}: not an ELF file ({error})") from None
+        with self._open() as elf:
+            self._x86_64 = elf["e_machine"] == "EM_X86_64"
+            self._segments = [
+                (int(s["p_vaddr"]), int(s["p_filesz"]), int(s["p_offset"]))
+                for s in elf.iter_segments()
+                if s["p_type"] == "PT_LOAD"
+            ]
+            self.markers = tuple(self._markers(elf))
 
-    def _read(self, file: BinaryIO) -> None:
-        elf = ELFFile(file)
-        self._x86_64 = elf["e_machine"] == "EM_X86_64"
-        self._segments = [
-            (int(s["p_vaddr"]), int(s["p_filesz"]), int(s["p_offset"]))
-            for s in elf.iter_segments()
-            if s["p_type"] == "PT_LOAD"
-        ]
-        self._names: list[str] = []
-        values: list[NDArray[np.uint64]] = []
-        for section_name in (".dynsym", ".symtab"):
-            section = elf.get_section_by_name(section_name)
-            if section is None or section["sh_type"] == "SHT_NOBITS":
-                continue
-            names, addresses = _symbols(section, elf)
-            self._names += names
-            values.append(addresses)
-        self._values = np.concatenate(values) if values else np.empty(0, dtype=np.uint64)
-        self._text = "\n".join(self._names)
-        self._ends = np.cumsum([len(name) + 1 for name in self._names])
-        self.markers = tuple(self._markers(elf))
+    @contextmanager
+    def _open(self) -> Iterator[ELFFile]:
+        try:
+            with open(self.path, "rb") as file:
+                yield ELFFile(file)
+        except OSError as error:
+            raise ProbeError(f"{self.path}: cannot be read ({error.strerror}); expected a program or library") from None
+        except (ELFError, ConstructError, ValueError, IndexError) as error:
+            raise ProbeError(f"{self.path}: not a whole ELF file ({error}); expected a program or library") from None
 
     def file_offset(self, address: int) -> int | None:
         """Return where in the file a virtual address lies, None where nothing of the file is loaded there."""
@@ -117,21 +107,24 @@ class ObjectFile:
     def functions(self, patterns: Sequence[str]) -> list[list[Function]]:
         """Return, for each pattern, the functions whose symbol matches it as a whole, one for each address.
 
-        Patterns are regular expressions. Names are without versions and without the suffixes of compilers' clones. Aliases
-        share an address and come once, under the first of their names.
+        Patterns are regular expressions. Names are without versions and without the suffixes of compilers' clones.
+        Aliases share an address and come once, under the first of their names.
         """
+        either = re.compile(f"^(?:{'|'.join(patterns)})$", re.MULTILINE)
         whole = [re.compile(pattern) for pattern in patterns]
         found: list[dict[int, str]] = [{} for _ in patterns]
-        for match in re.finditer(f"^(?:{'|'.join(patterns)})$", self._text, re.MULTILINE):
-            address = int(self._values[np.searchsorted(self._ends, match.start(), side="right")])
-            for pattern, names in zip(whole, found, strict=True):
-                if pattern.fullmatch(match.group()):
-                    names.setdefault(address, match.group())
-        with open(self.path, "rb") as file:
-            resolved = [[self._function(file, *item) for item in names.items()] for names in found]
+        with self._open() as elf:
+            for names, addresses in _symbols(elf):
+                ends = np.cumsum([len(name) + 1 for name in names])
+                for match in either.finditer("\n".join(names)):
+                    address = int(addresses[np.searchsorted(ends, match.start(), side="right")])
+                    for pattern, row in zip(whole, found, strict=True):
+                        if pattern.fullmatch(match.group()):
+                            row.setdefault(address, match.group())
+            resolved = [[self._function(elf.stream, *item) for item in row.items()] for row in found]
         return [[function for function in row if function is not None] for row in resolved]
 
-    def _function(self, file: BinaryIO, address: int, name: str) -> Function | None:
+    def _function(self, file: IO[bytes], address: int, name: str) -> Function | None:
         offset = self.file_offset(address)
         if offset is None:
             return None
@@ -143,7 +136,7 @@ class ObjectFile:
             offset, code = offset + 4, code[4:]
         return Function(name, offset, "" if is_emulated(code) else code[:4].hex(" "))
 
-    def _markers(self, elf: Any) -> Iterable[Marker]:
+    def _markers(self, elf: Any) -> Iterator[Marker]:
         section = elf.get_section_by_name(".note.stapsdt")
         base = elf.get_section_by_name(".stapsdt.base")
         if section is None:
@@ -162,16 +155,23 @@ class ObjectFile:
             yield Marker(provider, name, offset, counter or 0)
 
 
-def _symbols(section: Any, elf: ELFFile) -> tuple[list[str], NDArray[np.uint64]]:
-    rows = np.frombuffer(section.data(), dtype=_SYMBOL[elf.elfclass])
-    kinds = rows["info"] & 0xF
-    rows = rows[((kinds == _FUNCTION) | (kinds == _INDIRECT)) & (rows["section"] != 0) & (rows["value"] != 0)]
-    strings: bytes = elf.get_section(section["sh_link"]).data()
-    names = []
-    for start in rows["name"].tolist():
-        name = strings[start : strings.index(b"\0", start)].decode("latin-1")
-        names.append(_CLONE.sub("", name) if "." in name else name)
-    return names, rows["value"].astype(np.uint64)
+def _symbols(elf: ELFFile) -> Iterator[tuple[list[str], NDArray[np.uint64]]]:
+    """Yield the names and addresses of all functions, some thousands at a time: a large library has 100 MB of them."""
+    for section_name in (".dynsym", ".symtab"):
+        section = elf.get_section_by_name(section_name)
+        if section is None or section["sh_type"] == "SHT_NOBITS":
+            continue
+        rows = np.frombuffer(section.data(), dtype=_SYMBOL[elf.elfclass])
+        kinds = rows["info"] & 0xF
+        rows = rows[((kinds == _FUNCTION) | (kinds == _INDIRECT)) & (rows["section"] != 0) & (rows["value"] != 0)]
+        strings: bytes = elf.get_section(section["sh_link"]).data()
+        for first in range(0, len(rows), _CHUNK):
+            chunk = rows[first : first + _CHUNK]
+            names = []
+            for start in chunk["name"].tolist():
+                name = strings[start : strings.index(b"\0", start)].decode("latin-1")
+                names.append(_CLONE.sub("", name) if "." in name else name)
+            yield names, chunk["value"].astype(np.uint64)
 
 
 def is_emulated(code: bytes) -> bool:
@@ -186,18 +186,3 @@ def is_emulated(code: bytes) -> bool:
     if first == 0x41:
         return 0x50 <= code[1] <= 0x57
     return first == 0x0F and (code[1] == 0x1F or 0x80 <= code[1] <= 0x8F)
-
-
-_cache: dict[tuple[int, int, int, int], ObjectFile] = {}
-
-
-def read(path: str) -> ObjectFile:
-    """Return a file's symbols, from memory if this inode has been read before and has not changed."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise ProbeError(f"{path}: cannot be read ({error.strerror}); expected a shared library or program") from None
-    key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-    if key not in _cache:
-        _cache[key] = ObjectFile(path)
-    return _cache[key]

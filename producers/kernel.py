@@ -260,7 +260,7 @@ def link_uprobe_event(
 
 
 def link_tracepoint(program: int, identifier: int) -> tuple[int, int]:
-    """Attach a program to a tracepoint (``identifier`` as in tracefs); return the link's and the event's descriptors."""
+    """Attach a program to a tracepoint (``identifier`` as in tracefs); return the link's and the event's fd."""
     attributes = _PerfAttributes(type=_PERF_TYPE_TRACEPOINT, config=identifier, sample_period=1)
     return _link_event(program, _perf_event(attributes), 0)
 

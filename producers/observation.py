@@ -18,7 +18,7 @@ class _Columns:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class CallColumns(_Columns):
-    """Rows of traced functions; the columns are those of ``CallsEvent``. A row appears once a function was ever called."""
+    """Rows of traced functions, one once it was ever called; the columns are those of ``CallsEvent``."""
 
     layer: list[str] = field(default_factory=list)
     function: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class HostColumns(_Columns):
 
 @dataclass(slots=True, kw_only=True)
 class Observation:
-    """One process's interval, from ``start_ns`` to ``end_ns`` (UTC); ``lost`` counts what found no room in the kernel."""
+    """One process's interval (UTC); ``lost`` counts what found no room in the kernel."""
 
     pid: int
     start_ns: int
@@ -91,8 +91,8 @@ class Observation:
 class Lifecycle:
     """A process that came (``fork`` of a watched one, ``exec`` of any) or went (``exit`` of a watched one).
 
-    ``parent`` is the watched process that forked, 0 else; ``exit_code`` is the code, or minus the signal's number, None where
-    the kernel does not tell.
+    ``parent`` is the watched process that forked, 0 else; ``exit_code`` is the code, or minus the signal's number,
+    None where the kernel does not tell.
     """
 
     kind: str
@@ -106,8 +106,9 @@ class Lifecycle:
 class Collection:
     """One collection: the watched processes' observations by pid, and what concerns the node.
 
-    ``clock_error_ns`` bounds the node's clock error, None if unknown; ``lost_lifecycles`` counts lifecycle records that found no
-    room; ``unattributed_retransmits`` are TCP retransmissions of sockets on which no watched process was seen to send.
+    ``clock_error_ns`` bounds the node's clock error, None if unknown; ``lost_lifecycles`` counts lifecycle records
+    that found no room; ``unattributed_retransmits`` are TCP retransmissions of sockets on which no watched process
+    was seen to send.
     """
 
     end_ns: int

@@ -9,9 +9,9 @@ file's name), symbol, the function's public name, and its kind:
 - ``collective``  a call, and also a record of its own, numbered within its communicator
 - ``issue``, ``enqueue``, ``execute``   the three ends of a c10d work (bpf/c10d.c); ``execute`` is a collective
 
-A symbol is a C++ name if it holds ``::`` (any overload), ``usdt:PROVIDER:BEGIN:END`` for a pair of static markers, else a
-regular expression for a C name. ``choice`` is for functions that call each other or do the same: of the rows with the same
-choice, only those with the smallest number that the process has are hooked, so that nothing counts twice.
+A symbol is a C++ name if it holds ``::`` (any overload), ``usdt:PROVIDER:BEGIN:END`` for a pair of static markers,
+else a regular expression for a C name. ``choice`` is for functions that call each other or do the same: of the rows
+with the same choice, only those with the smallest number that the process has are hooked, so that nothing counts twice.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Probe:
     """One row of the table.
 
     ``errors`` says which return values are errors: ``nonzero``, ``negative`` (both of an int), ``null`` or none.
-    ``bytes_argument``, ``datatype_argument`` and ``communicator_argument`` count from 1 (0: there is none); with a datatype
-    (NCCL's) the bytes are a count of elements. ``rare`` allows a probe that the kernel must single-step (14 us a hit).
+    ``bytes_argument``, ``datatype_argument`` and ``communicator_argument`` count from 1 (0: there is none); with a
+    datatype (NCCL's) the bytes are a count of elements. ``rare`` allows a probe that the kernel must single-step (14
+    us a hit).
     """
 
     layer: str

@@ -50,7 +50,7 @@ class Ring:
             raise ProbeError(
                 f"a ring holds records of another size than {self._record.itemsize} bytes; reinstall eacgm"
             )
-        records = slots["record"][:finished][headers & _DISCARDED == 0].copy()
+        records: NDArray[np.void] = slots["record"][:finished][headers & _DISCARDED == 0].copy()
         self._consumed[0] = consumed + finished * self._slot.itemsize
         return records
 

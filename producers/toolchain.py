@@ -1,7 +1,7 @@
 """BCC: found, and run in a process of its own that ends once the programs are in the kernel.
 
-BCC and LLVM hold 120 MB; the agent must stay small. So ``python -m eacgm.producers.toolchain SOCKET`` compiles, loads, and
-passes the descriptors of programs and maps back over the socket. Nothing else imports BCC.
+BCC and LLVM hold 120 MB; the agent must stay small. So ``python -m eacgm.producers.toolchain SOCKET`` compiles,
+loads, and passes the descriptors of programs and maps back over the socket. Nothing else imports BCC.
 """
 
 from __future__ import annotations

@@ -24,19 +24,19 @@ from numpy.typing import NDArray
 
 from eacgm.errors import ProbeError
 from eacgm.events import IntArray, LayerCoverage
-from eacgm.producers import clock, kernel, programs, tables
+from eacgm.producers import clock, kernel, maps, programs
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount, thread_times
 from eacgm.producers.attachment import Attachments
+from eacgm.producers.maps import KernelMap
 from eacgm.producers.observation import Collection, Lifecycle, Observation
 from eacgm.producers.probes import DEFAULT_PROBES, Probe
 from eacgm.producers.ring import Ring
-from eacgm.producers.tables import Table
 
 _KINDS = {1: "fork", 2: "exec", 3: "exit"}
 _RECORD_BIT = 33
 #: collections that an exit's report may wait for its code
 _EXIT_ATTEMPTS = 3
-_TABLES = (
+_MAPS = (
     "processes",
     "threads",
     "departed",
@@ -48,7 +48,7 @@ _TABLES = (
     "traffic",
 )
 #: the letter of /proc/PID/stat -> what the thread is doing
-_STATES = {"R": tables.RUNNING, "D": tables.UNINTERRUPTIBLE, "T": tables.STOPPED, "t": tables.STOPPED}
+_STATES = {"R": maps.RUNNING, "D": maps.UNINTERRUPTIBLE, "T": maps.STOPPED, "t": maps.STOPPED}
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class _PendingExit:
 class Tracer:
     """Probes in the kernel and the accounts of the processes that are watched.
 
-    ``probes`` is the table of functions to trace; ``record_pages`` the size of the ring for collectives (4096-byte pages, a
-    power of two); ``uprobe_multi`` False forces the way of attaching that kernels before 6.6 have. Raises
+    ``probes`` is the table of functions to trace; ``record_pages`` the size of the ring for collectives (4096-byte
+    pages, a power of two); ``uprobe_multi`` False forces the way of attaching that kernels before 6.6 have. Raises
     ``UnsupportedError`` where the machine lacks something and ``ProbeError`` where the kernel refuses.
     """
 
@@ -94,11 +94,11 @@ class Tracer:
         self._programs = programs.load(record_pages=record_pages, uprobe_multi=uprobe_multi)
         self._rings: list[Ring] = []
         try:
-            maps = self._programs.maps
-            self._tables = {name: Table(name, maps[name]) for name in _TABLES}
-            self._records = Ring(maps["records"], tables.RECORD)
+            fds = self._programs.maps
+            self._maps = {name: KernelMap(name, fds[name]) for name in _MAPS}
+            self._records = Ring(fds["records"], maps.RECORD)
             self._rings.append(self._records)
-            self._lifecycles = Ring(maps["lifecycles"], tables.LIFECYCLE)
+            self._lifecycles = Ring(fds["lifecycles"], maps.LIFECYCLE)
             self._rings.append(self._lifecycles)
             self._attachments = Attachments(self._programs, probes)
             self._programs.attach_tracepoints()
@@ -154,7 +154,7 @@ class Tracer:
                 calls=CallAccount(functions),
                 collectives=CollectiveAccount(functions),
             )
-            self._tables["processes"].put(pid, (0, 0, 0), only_new=True)
+            self._maps["processes"].put(pid, (0, 0, 0), only_new=True)
             self._enter_threads(pid)
         return self.refresh(pid)
 
@@ -175,16 +175,16 @@ class Tracer:
         os.close(watched.pidfd)
         self._attachments.release(pid)
         for name in ("processes", "departed", "traffic"):
-            self._tables[name].delete(pid)
+            self._maps[name].delete(pid)
         for name, column in (("threads", ""), ("rows", "tgid"), ("open_calls", "tgid"), ("sequences", "tgid")):
-            keys, values = self._tables[name].read()
+            keys, values = self._maps[name].read()
             owners = keys[column] if column else values["tgid"]
             for key in keys[owners == pid].copy():
-                self._tables[name].delete(key)
+                self._maps[name].delete(key)
 
     def _enter_threads(self, pid: int) -> None:
         """Tell the programs what the process's threads are doing; the scheduler's own events win."""
-        threads = self._tables["threads"]
+        threads = self._maps["threads"]
         try:
             names = os.listdir(f"/proc/{pid}/task")
         except OSError:
@@ -195,8 +195,8 @@ class Tracer:
                     letter = file.read().rpartition(")")[2].split()[0]
             except (OSError, IndexError):
                 continue  # the thread has ended
-            state = _STATES.get(letter, tables.SLEEPING)
-            fresh = (time.monotonic_ns(), (0,) * tables.N_TIMES, 0, 0, pid, state)
+            state = _STATES.get(letter, maps.SLEEPING)
+            fresh = (time.monotonic_ns(), (0,) * maps.N_TIMES, 0, 0, pid, state)
             threads.put(int(name), fresh, only_new=True)
 
     def collect(self, now_ns: int | None = None) -> Collection:
@@ -206,14 +206,14 @@ class Tracer:
         """
         interval = self._interval
         self._interval += 1
-        self._tables["interval"].put(0, self._interval)
-        departed = _by_number(*self._tables["departed"].read())
-        tids, threads = self._tables["threads"].read()
+        self._maps["interval"].put(0, self._interval)
+        departed = _by_number(*self._maps["departed"].read())
+        tids, threads = self._maps["threads"].read()
         reading = clock.read()
         keys, calls = self._open_calls(tids, threads)
-        row_keys, rows = self._tables["rows"].read()
-        traffic = _by_number(*self._tables["traffic"].read())
-        processes = _by_number(*self._tables["processes"].read())
+        row_keys, rows = self._maps["rows"].read()
+        traffic = _by_number(*self._maps["traffic"].read())
+        processes = _by_number(*self._maps["processes"].read())
         records = self._records.drain()
         end_ns = now_ns if now_ns is not None else reading.monotonic_ns + reading.offset_ns
         times = thread_times(threads, reading.monotonic_ns)
@@ -225,7 +225,7 @@ class Tracer:
                 tids[mine],
                 times[mine],
                 threads["state"][mine].astype(np.int64),
-                _row(departed.get(pid), "time_ns", tables.N_TIMES),
+                _row(departed.get(pid), "time_ns", maps.N_TIMES),
                 int(process["step_tid"]) if process is not None else 0,
                 np.array(traffic[pid].tolist() if pid in traffic else (0, 0, 0), dtype=np.int64),
             )
@@ -267,7 +267,7 @@ class Tracer:
 
         ``threads`` was read before: a call older than its thread's last settling cannot be in flight.
         """
-        table = self._tables["open_calls"]
+        table = self._maps["open_calls"]
         keys, calls = table.read()
         order = np.argsort(tids)
         known = tids[order]
@@ -277,14 +277,14 @@ class Tracer:
         settled[present] = threads["settled_ns"][order[at[present]]]
         stale = calls["start_ns"] < settled
         for index in np.flatnonzero(~present).tolist():
-            stale[index] = self._tables["threads"].get(keys["tid"][index]) is None
+            stale[index] = self._maps["threads"].get(keys["tid"][index]) is None
         for key in keys[stale]:
             table.delete(key)
         return keys[~stale], calls[~stale]
 
     def _node_counters(self) -> tuple[int, int]:
         lost, unattributed = (
-            int(value[0]) if (value := self._tables["node_counters"].get(index)) is not None else 0 for index in (0, 1)
+            int(value[0]) if (value := self._maps["node_counters"].get(index)) is not None else 0 for index in (0, 1)
         )
         growth = lost - self._lost_lifecycles, unattributed - self._unattributed
         self._lost_lifecycles, self._unattributed = lost, unattributed
@@ -323,7 +323,7 @@ def _row(value: Any, column: str, length: int) -> IntArray:
 
 
 def _exit_code(pid: int, pidfd: int) -> int | None:
-    """Return an ended process's exit code or minus its signal: from /proc while nobody has reaped it, then from its pidfd."""
+    """Return an ended process's exit code or minus its signal: from /proc until it is reaped, then from its pidfd."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             values = file.read().rpartition(")")[2].split()

@@ -64,7 +64,7 @@ _LAYOUT: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
 }
 
 
-class Table:
+class KernelMap:
     """One map of the loaded programs, by its name in ``bpf/``.
 
     Raises ``ProbeError`` where the kernel's map has other sizes than the dtypes here.
@@ -93,7 +93,7 @@ class Table:
         return value if kernel.map_lookup(self._fd, self._as_key(key), value) else None
 
     def put(self, key: Any, value: Any, *, only_new: bool = False) -> None:
-        """Write one entry; with ``only_new`` an entry that is there already stays. Raises ``ProbeError`` if it is full."""
+        """Write one entry; with ``only_new`` an existing one stays. Raises ``ProbeError`` if the map is full."""
         try:
             flags = kernel.BPF_NOEXIST if only_new else 0
             kernel.map_update(self._fd, self._as_key(key), np.array([value], dtype=self._value), flags)
