@@ -7,6 +7,7 @@ Documentation/filesystems/proc.rst. A file that is not there, or not ours to rea
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 from eacgm.errors import InputError
@@ -14,6 +15,8 @@ from eacgm.errors import InputError
 #: a /proc file longer than this is cut off
 MAX_FILE_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES = 65_536
+
+_VM_LIB = re.compile(rb"^VmLib:\s+(\d+) kB", re.MULTILINE)
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -133,6 +136,12 @@ def parse_fields(text: bytes | None) -> dict[str, int]:
         if len(words) >= 2 and words[1].isdigit():
             found[words[0].rstrip(b":").decode("ascii", "replace")] = int(words[1])
     return found
+
+
+def executable_kib(root: str, pid: int) -> int | None:
+    """Return how much executable memory a process maps beside its program: it changes when a library is loaded."""
+    match = _VM_LIB.search(read_file(f"{root}/proc/{pid}/status") or b"")
+    return int(match[1]) if match else None
 
 
 def delay_accounting(root: str) -> bool:

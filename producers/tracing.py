@@ -8,12 +8,12 @@ from eacgm.errors import EacgmError
 from eacgm.events import LayerCoverage
 from eacgm.producers.observation import Observation
 from eacgm.producers.probes import LAYERS
+from eacgm.producers.procfs import executable_kib
 from eacgm.producers.tracer import Tracer
 
-#: libraries are looked for at every refresh of a process's first ones: frameworks load theirs in the first seconds
-_EAGER_REFRESHES = 30
-#: and then once in so many
-_LAZY_REFRESHES = 10
+#: a process's mappings are read again when its executable memory has grown or shrunk, and once in so many refreshes:
+#: reading them takes milliseconds for a process with thousands
+_FULL_REFRESHES = 60
 
 
 @dataclass(slots=True)
@@ -34,6 +34,7 @@ class Seen:
 @dataclass(slots=True)
 class _Watch:
     layers: list[LayerCoverage]
+    executable_kib: int | None
     refreshes: int = 0
 
 
@@ -64,6 +65,7 @@ class Tracing:
     def watch(self, pid: int) -> list[LayerCoverage]:
         """Watch a process, anew if it is watched already; return its coverage."""
         layers = self._failed_layers()
+        executable_before = executable_kib("", pid) if self._tracer is not None else None
         if self._tracer is not None:
             try:
                 if pid in self._watches:
@@ -72,21 +74,26 @@ class Tracing:
                 layers = self._tracer.watch(pid)
             except EacgmError as error:
                 layers = [LayerCoverage(layer=layer, status="failed", reason=str(error)) for layer in LAYERS]
-        self._watches[pid] = _Watch(layers)
+        # what it maps from now on may be seen or not: then the sizes differ and the next refresh looks again
+        self._watches[pid] = _Watch(layers, executable_before)
         return layers
 
     def refresh(self, pid: int) -> list[LayerCoverage]:
-        """Attach to what a watched process has loaded since, if it is time to look; return its coverage."""
+        """Attach to what a watched process has loaded since; return its coverage."""
         watch = self._watches[pid]
-        watch.refreshes += 1
         if self._tracer is None:
             watch.layers = self._failed_layers()
-        elif watch.refreshes <= _EAGER_REFRESHES or watch.refreshes % _LAZY_REFRESHES == 0:
-            try:
-                watch.layers = self._tracer.refresh(pid)
-            except EacgmError:
-                # it is ending: what was attached last stays true
-                return watch.layers
+            return watch.layers
+        watch.refreshes += 1
+        executable = executable_kib("", pid)
+        if executable == watch.executable_kib and watch.refreshes % _FULL_REFRESHES:
+            return watch.layers
+        watch.executable_kib = executable
+        try:
+            watch.layers = self._tracer.refresh(pid)
+        except EacgmError:
+            # it is ending: what was attached last stays true
+            return watch.layers
         return watch.layers
 
     def unwatch(self, pid: int) -> None:
