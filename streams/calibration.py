@@ -73,7 +73,7 @@ def p_threshold(detect: DetectConfig, rows_per_second: float, recurrence: float 
     an unusual window is followed by another by chance: windows that are not independent need a lower threshold.
 
     >>> round(p_threshold(DetectConfig(), rows_per_second=8.0), 5)
-    0.00623
+    0.00622
     """
     needed = detect.persistence_windows
     window = max(detect.persistence_of, needed)
@@ -96,8 +96,10 @@ class Calibration:
         self.capacity = capacity
         self.drift = 1.0
         self._scores: FloatArray = np.empty(0)
-        self._n_fresh = 0
-        self._renew()
+        self._sorted: FloatArray = self._scores
+        self._n_fresh = self._n_tail = 0
+        self._high_share = _DRIFT_LEVEL
+        self._tail: Tail | None = None
 
     def __len__(self) -> int:
         return len(self._scores)
@@ -133,7 +135,7 @@ class Calibration:
         return np.minimum(1.0, self.drift * self._raw_p_values(scores))
 
     def fence(self) -> float:
-        """Return a score that only another kind of rows exceeds: five times as far from the median as the 90th percentile."""
+        """Return a score only rows of another kind exceed: five times as far above the median as the 90th percentile."""
         if len(self._sorted) < LEAST_SCORES:
             return float(np.inf)
         middle, high = np.quantile(self._sorted, [0.5, 0.9])
@@ -174,7 +176,7 @@ class Calibration:
     def _renew(self, high_share: float = _DRIFT_LEVEL) -> None:
         self._high_share, self._n_fresh = high_share, 0
         self._sorted = np.sort(self._scores)
-        self._tail: Tail | None = None
+        self._tail = None
         n = len(self._sorted)
         if n >= LEAST_SCORES:
             self._n_tail = int(np.clip(_TAIL_SHARE * n, _TAIL_LEAST, _TAIL_MOST))
@@ -183,7 +185,8 @@ class Calibration:
 
     def _raw_p_values(self, scores: FloatArray) -> FloatArray:
         n, highest = len(self._sorted), self._sorted[-1]
-        conformal = (1.0 + n - np.searchsorted(self._sorted, scores, side="left")) / (n + 1.0)
+        n_below = np.searchsorted(self._sorted, scores, side="left").astype(np.float64)
+        conformal = (1.0 + n - n_below) / (n + 1.0)
         if self._tail is None or not len(scores) or scores.max() <= highest:
             return conformal
         beyond = self._tail.survival(scores)

@@ -92,7 +92,8 @@ class Gaussians:
             shares[where[:, None], columns] = np.einsum("nk,knd->nd", now.responsibilities[where], pull)
         candidates = np.where(known.any(axis=1, keepdims=True), known, True)
         shares = np.where(shares.sum(axis=1, keepdims=True) > 1e-200, shares, candidates)
-        return shares / shares.sum(axis=1, keepdims=True)
+        total: FloatArray = shares.sum(axis=1, keepdims=True)
+        return shares / total
 
     def draw_unknown(self, now: Densities, random: np.random.Generator) -> FloatArray:
         """Return rows (n, d), unknown cells drawn from the row's likeliest component given its known cells."""

@@ -51,7 +51,11 @@ class Mixture:
 
     @classmethod
     def from_parameters(
-        cls, gaussians: tuple[FloatArray, FloatArray, FloatArray], margins: Margins, n_rows: float, config: MixtureConfig
+        cls,
+        gaussians: tuple[FloatArray, FloatArray, FloatArray],
+        margins: Margins,
+        n_rows: float,
+        config: MixtureConfig,
     ) -> Mixture:
         """Build a mixture worth ``n_rows`` from (weights (K,), means (K, d), covariances (K, d, d)).
 
@@ -72,7 +76,7 @@ class Mixture:
     @property
     def n_features(self) -> int:
         """How many columns a row has."""
-        return self._means.shape[1]
+        return int(self._means.shape[1])
 
     @property
     def n_components(self) -> int:
@@ -276,6 +280,8 @@ def _moments(rows: FloatArray, trust: FloatArray, centre: FloatArray) -> tuple[F
 @lru_cache(maxsize=256)
 def _consistency(width: int, degrees_of_freedom: float) -> float:
     """Return by how much robust weights shrink the variance of Gaussian rows: ``E[u x] / (d E[u])``, x chi-squared."""
+    if not width:
+        return 1.0
     squared = 2.0 * gammaincinv(width / 2.0, (np.arange(1000) + 0.5) / 1000.0)
     trust = np.minimum(1.0, (degrees_of_freedom + width) / (degrees_of_freedom + squared))
     return float((trust * squared).sum() / (width * trust.sum()))

@@ -54,6 +54,8 @@ def _best_fit(rows: FloatArray, mixture: Mixture, columns: Any) -> tuple[FloatAr
 
     warnings.filterwarnings("ignore", message=".*did not converge", module=r"sklearn\.mixture")
     n_rows, width = rows.shape
+    if not width:
+        return np.ones(1), np.zeros((1, 0)), np.zeros((1, 0, 0))
     best, lowest = None, np.inf
     with threadpool_limits(1):
         n_components = 1

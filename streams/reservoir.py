@@ -41,10 +41,13 @@ class Reservoir:
     @property
     def n_features(self) -> int:
         """How many columns a row has."""
-        return self._rows.shape[1]
+        return int(self._rows.shape[1])
 
     def offer(self, rows: FloatArray) -> None:
-        """Offer rows (n, d), oldest first; unknown cells are NaN. Raises ``InputError`` for another number of columns."""
+        """Offer rows (n, d), oldest first; unknown cells are NaN.
+
+        Raises ``InputError`` for another number of columns.
+        """
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise InputError(f"rows have shape {rows.shape}; expected (n, {self.n_features})")
         arrivals = np.arange(self.n_offered, self.n_offered + len(rows))
@@ -101,7 +104,7 @@ def _uniform(numbers: NDArray[np.int64], seed: int) -> FloatArray:
     """Return draws in (0, 1), one per number, by the SplitMix64 mixing function (Steele, Lea and Flood 2014)."""
     word = numbers.astype(np.uint64) + np.uint64(1)
     word *= np.uint64(0x9E3779B97F4A7C15)
-    word += np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
+    word += np.uint64(seed * 0xD1B54A32D192ED03 % 2**64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         word ^= word >> np.uint64(shift)
         word *= np.uint64(factor)

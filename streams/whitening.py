@@ -1,8 +1,8 @@
 """Covariances turned into whitening matrices, for rows of which some cells may be unknown.
 
-A covariance ``S`` with Cholesky factor ``L`` whitens: ``y = L^-1 (x - m)`` has squared length ``(x - m)^T S^-1 (x - m)``.
-All components are whitened by one matrix product. A row with unknown (NaN) cells uses the sub-matrix of its known
-cells, which is the exact marginal of a Gaussian.
+A covariance ``S`` with Cholesky factor ``L`` whitens: the squared length of ``y = L^-1 (x - m)`` is the squared
+Mahalanobis distance ``(x - m)^T S^-1 (x - m)``. All components are whitened by one matrix product. A row with unknown
+(NaN) cells uses the sub-matrix of its known cells, which is the exact marginal of a Gaussian.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def whiten(means: FloatArray, covariances: FloatArray) -> Whitening:
     Raises ``EacgmError`` if one is not positive definite.
     """
     n_components, width = means.shape
+    if not width:  # LAPACK refuses it; distances and log-determinants of nothing are 0
+        return Whitening(np.empty((0, 0)), np.empty(0), np.zeros(n_components))
     projection = np.empty((width, n_components * width))
     for k in range(n_components):
         # A symmetric matrix reads the same transposed, and transposed it is in LAPACK's order: nothing is copied twice.
@@ -79,10 +81,7 @@ def whiten(means: FloatArray, covariances: FloatArray) -> Whitening:
 
 
 def marginal(means: FloatArray, covariances: FloatArray, columns: IntArray) -> Whitening:
-    """Factorise the marginal over some columns; without any, distances and log-determinants are 0."""
-    if not len(columns):
-        n_components = len(means)
-        return Whitening(np.empty((0, 0)), np.empty(0), np.zeros(n_components))
+    """Factorise the marginal over some columns."""
     return whiten(means[:, columns], covariances[:, columns[:, None], columns])
 
 
