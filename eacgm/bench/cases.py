@@ -1,0 +1,127 @@
+"""A folder of replay cases: each is imported, replayed through the pipeline from a cold start, and judged.
+
+A case is a folder with ``telemetry.csv.gz`` (or ``.csv``, ``.parquet``: a long table) and ``expected.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from eacgm.bench.verdict import SECOND_NS, Expectation, ExpectedAlert, Verdict, judge
+from eacgm.config import Config
+from eacgm.errors import InputError
+from eacgm.events import AlertEvent
+from eacgm.producers.table import ImportStatistics, table_events
+from eacgm.schemas.recording import RecordingReader, RecordingWriter
+from eacgm.streams.pipeline import Pipeline
+
+EXPECTED = "expected.json"
+TELEMETRY = ("telemetry.csv.gz", "telemetry.csv", "telemetry.parquet")
+#: a larger file of expectations is none
+MAX_EXPECTED_BYTES = 1_000_000
+
+
+def find_cases(folder: Path) -> list[Path]:
+    """Return the cases in a folder, by name; the folder may be a case itself.
+
+    Raises ``InputError`` if there is none or one lacks its telemetry.
+    """
+    if not folder.is_dir():
+        raise InputError("no such folder; expected a folder of cases", path=str(folder))
+    found = [folder] if (folder / EXPECTED).is_file() else sorted(p.parent for p in folder.glob(f"*/{EXPECTED}"))
+    if not found:
+        raise InputError(f"holds no case; expected folders with {EXPECTED} and {TELEMETRY[0]}", path=str(folder))
+    for case in found:
+        telemetry_of(case)
+    return found
+
+
+def telemetry_of(case: Path) -> Path:
+    """Return a case's table; raises ``InputError`` if it has none."""
+    for name in TELEMETRY:
+        if (case / name).is_file():
+            return case / name
+    raise InputError(f"has no telemetry; expected {TELEMETRY[0]}", path=str(case))
+
+
+def read_expectation(path: Path) -> Expectation:
+    """Return what a case expects; raises ``InputError`` for a file that does not say it."""
+    try:
+        if path.stat().st_size > MAX_EXPECTED_BYTES:
+            raise InputError(
+                f"is larger than {MAX_EXPECTED_BYTES:,} bytes; expected a case's expectations", path=str(path)
+            )
+        text = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror}); expected a case's expectations", path=str(path)) from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"is no JSON ({error})", path=str(path)) from None
+    try:
+        return Expectation(
+            alerts=tuple(_expected_alert(alert) for alert in text["alerts"]),
+            max_incidents=_whole(text["max_incidents"]),
+            forbidden_causes=tuple(str(cause) for cause in text["forbidden_causes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        wanted = "alerts (cause, ranks, onset_s, max_delay_s), max_incidents, forbidden_causes"
+        message = f"does not say what a case needs ({type(error).__name__}: {error}); expected {wanted}"
+        raise InputError(message, path=str(path)) from None
+
+
+def _expected_alert(alert: Any) -> ExpectedAlert:
+    ranks = alert["ranks"]
+    return ExpectedAlert(
+        causes=tuple(str(cause) for cause in alert["cause"]),
+        ranks=None if ranks is None else tuple(_whole(rank) for rank in ranks),
+        onset_s=float(alert["onset_s"]),
+        max_delay_s=float(alert["max_delay_s"]),
+    )
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{value!r} is no whole number")
+    return value
+
+
+def run_case(case: Path, config: Config) -> Verdict:
+    """Import, replay and judge one case; its name is the job's."""
+    expected = read_expectation(case / EXPECTED)
+    statistics = ImportStatistics()
+    with tempfile.TemporaryDirectory(prefix="eacgm-case-") as temporary:
+        recording = Path(temporary) / "recording"
+        with RecordingWriter(recording) as writer:
+            for event in table_events([telemetry_of(case)], case.name, statistics):
+                writer.write(event)
+        alerts = _alerts(recording, config)
+    seconds = ((statistics.last_ns or 0) - (statistics.first_ns or 0)) / SECOND_NS
+    return judge(case.name, expected, alerts, seconds)
+
+
+def _alerts(recording: Path, config: Config) -> list[AlertEvent]:
+    pipeline = Pipeline(config)
+    told = [out for event in RecordingReader(recording) for out in pipeline.push(event)]
+    told += pipeline.finish()
+    return [out for out in told if isinstance(out, AlertEvent)]
+
+
+def run_cases(
+    cases: Sequence[Path], config: Config, processes: int = 2, on_case: Callable[[Verdict], None] = lambda _: None
+) -> list[Verdict]:
+    """Run cases in parallel processes; the verdicts come in the order of the cases.
+
+    ``on_case`` is called with each verdict in that order.
+    """
+    verdicts: list[Verdict] = []
+    # spawned, not forked: BLAS threads and locks of this process must not be copied into the workers
+    with ProcessPoolExecutor(min(processes, len(cases)), mp_context=get_context("spawn")) as pool:
+        for verdict in pool.map(run_case, cases, [config] * len(cases)):
+            verdicts.append(verdict)
+            on_case(verdict)
+    return verdicts
