@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from eacgm.config import Config
-from eacgm.events import AlertEvent, Event, FrameEvent
+from eacgm.events import AlertEvent, Event, FrameEvent, no_floats
 from eacgm.streams.alert import Incidents
 from eacgm.streams.detect import Detector
 from eacgm.streams.diagnose import diagnose
@@ -27,6 +27,8 @@ class Incarnation:
         self.features = Features(config)
         self.detector = Detector(config)
         self.incidents = Incidents(config.alert)
+        #: the newest frame's scores, one per rank (nats; NaN while the mixture cannot tell)
+        self.scores = no_floats()
 
     def close(self, window: ClosedWindow, statistics: Statistics) -> list[Event]:
         """Return the window's frame and the alerts that follow from it."""
@@ -46,6 +48,7 @@ class Incarnation:
     def _judge(self, frame: FrameEvent, statistics: Statistics) -> list[AlertEvent]:
         began = perf_counter()
         detection = self.detector.observe(frame)
+        self.scores = detection.scores
         detected_at = perf_counter()
         findings = diagnose(detection, self.detector)
         diagnosed_at = perf_counter()

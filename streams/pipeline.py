@@ -14,10 +14,12 @@ from eacgm.events import (
     CallsEvent,
     CollectivesEvent,
     Event,
+    FloatArray,
     GpuEvent,
     HostEvent,
     ProcessEvent,
     SamplesEvent,
+    no_floats,
 )
 from eacgm.streams import snapshot
 from eacgm.streams.job import Job
@@ -94,6 +96,11 @@ class Pipeline:
             told.ranks += job.n_ranks
             _add_job(told, job)
         return told
+
+    def scores(self, job: str) -> FloatArray:
+        """Return the mixture's scores of a job's newest frame, shape ``(n_ranks,)`` (nats, NaN while it cannot tell)."""
+        known = self._jobs.get(job)
+        return no_floats() if known is None or known.incarnation is None else known.incarnation.scores
 
     def snapshot(self) -> bytes:
         """Return the state of all jobs; a pipeline that restores it goes on as if nothing had happened."""
