@@ -5,7 +5,8 @@
  * `open_calls`, the calls in flight. A call marked as a record (a collective) is also written to `records`, one by one.
  * Cost: one entry and one return probe a call, about 1 us a call together where the first instruction can be emulated.
  * Caveats: a host call's duration is the enqueue where the library is asynchronous (CUDA, NCCL). A function left by an
- * exception has no return: its entry in `open_calls` is recognised by thread.settled_ns. Two calls of one function
+ * exception has no return: its entry in `open_calls` is recognised by thread.settled_ns once the same thread makes a call
+ * from no deeper in its stack. Two calls of one function
  * that return in the same instant on two CPUs may lose the smaller of two new maxima, never a count.
  *
  * What is to be done with a function is in its cookie (see eacgm/producers/probes.py, the same bits):
@@ -136,7 +137,7 @@ static __always_inline void begin(struct pt_regs *ctx, u64 id, u64 cookie, struc
     struct call_key key = {.pid_tgid = id, .sp = cookie & COOKIE_MARKER ? 0 : sp, .cookie = cookie};
 
     struct thread *thread = threads.lookup(&tid);
-    if (thread && (thread->outer_sp == 0 || sp > thread->outer_sp)) {
+    if (thread && (thread->outer_sp == 0 || sp >= thread->outer_sp)) {
         thread->outer_sp = sp;
         thread->settled_ns = call->start_ns;
     }

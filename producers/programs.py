@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel
-from eacgm.producers.toolchain import tracefs
+from eacgm.producers.toolchain import find_bcc, tracefs
 
 _MAX_DESCRIPTORS = 128
 _LOAD_SECONDS = 60.0
@@ -76,6 +76,7 @@ def load(*, record_pages: int = 256, uprobe_multi: bool | None = None) -> Progra
     """
     check_privileges()
     tracefs()
+    find_bcc()
     release = kernel_release()
     if release < (5, 15):
         raise UnsupportedError(f"kernel {release[0]}.{release[1]} is too old; expected 5.15 or newer, best 6.6")

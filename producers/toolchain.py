@@ -82,6 +82,12 @@ def import_bcc() -> ModuleType:
     raise UnsupportedError(f"BCC is not installed; {_INSTALL}")
 
 
+def find_bcc() -> None:
+    """Raise ``UnsupportedError`` where BCC is not installed; nothing is imported."""
+    if not (DEBIAN_BCC / "__init__.py").exists() and importlib.util.find_spec("bcc") is None:
+        raise UnsupportedError(f"BCC is not installed; {_INSTALL}")
+
+
 def tracefs() -> Path:
     """Return where tracefs is mounted; raises ``UnsupportedError`` with the command that mounts it."""
     for root in TRACEFS:
