@@ -19,7 +19,7 @@ from eacgm.errors import InputError
 from eacgm.events import AlertEvent
 from eacgm.producers.table import ImportStatistics, table_events
 from eacgm.schemas.recording import RecordingReader, RecordingWriter
-from eacgm.streams.pipeline import Pipeline
+from eacgm.streams.replay import replay
 
 EXPECTED = "expected.json"
 TELEMETRY = ("telemetry.csv.gz", "telemetry.csv", "telemetry.parquet")
@@ -99,16 +99,10 @@ def run_case(case: Path, config: Config) -> Verdict:
         with RecordingWriter(recording) as writer:
             for event in table_events([telemetry_of(case)], case.name, statistics):
                 writer.write(event)
-        alerts = _alerts(recording, config)
+        replayed = replay(RecordingReader(recording), config)
+        alerts = [event for event in replayed if isinstance(event, AlertEvent)]
     seconds = ((statistics.last_ns or 0) - (statistics.first_ns or 0)) / SECOND_NS
     return judge(case.name, expected, alerts, seconds)
-
-
-def _alerts(recording: Path, config: Config) -> list[AlertEvent]:
-    pipeline = Pipeline(config)
-    told = [out for event in RecordingReader(recording) for out in pipeline.push(event)]
-    told += pipeline.finish()
-    return [out for out in told if isinstance(out, AlertEvent)]
 
 
 def run_cases(

@@ -43,6 +43,16 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
     console.print(table)
 
 
+def print_line(text: str, style: str) -> None:
+    """Print one line, in a rich style on a terminal."""
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    from rich.console import Console
+
+    Console().print(text, style=style, markup=False, highlight=False)
+
+
 def show(value: Any) -> str:
     """Return a cell as people read it: three or four digits for numbers, nothing for None.
 

@@ -1,0 +1,106 @@
+"""`eacgm replay`: a recording through the same detector, the same alerts every time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eacgm.cli.options import config_options, instant, json_option
+from eacgm.cli.output import Progress, note, print_json, print_line, show
+from eacgm.errors import InputError
+
+if TYPE_CHECKING:
+    from eacgm.config import Config
+    from eacgm.events import AlertEvent
+    from eacgm.streams.replay import Progress as ReplayProgress
+
+
+@click.command("replay")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--since", callback=instant, metavar="TIME", help="Leave out what began before (RFC 3339 or seconds).")
+@click.option("--until", callback=instant, metavar="TIME", help="Leave out what ended later (RFC 3339 or seconds).")
+@config_options
+@json_option
+def command(source: Path, since: int | None, until: int | None, config: Config, as_json: bool) -> None:
+    """Run a recording through the detector and print its alerts; the same recording gives the same alerts.
+
+    SOURCE is a folder that `eacgm run --record`, `eacgm import` or `eacgm simulate` wrote. With --json, one alert a
+    line on standard output.
+
+    \b
+    Example:
+      eacgm replay recording --since 2026-01-01T00:02:00Z --json
+    """  # noqa: D301 - click reads the backspace as: keep these lines
+    from eacgm.events import AlertEvent, FrameEvent
+    from eacgm.schemas.recording import RecordingReader
+    from eacgm.streams.replay import replay
+
+    if since is not None and until is not None and since >= until:
+        raise click.BadParameter("is not before --until", param_hint="--since")
+    alerts = incidents = windows = 0
+    last: ReplayProgress | None = None
+    with told_warnings(), Progress("replaying") as progress:
+
+        def on_progress(now: ReplayProgress) -> None:
+            nonlocal last
+            last = now
+            progress.update(**_numbers(now, windows), incidents=incidents)
+
+        for event in replay(RecordingReader(source), config, since_ns=since, until_ns=until, on_progress=on_progress):
+            if isinstance(event, FrameEvent):
+                windows += 1
+            elif isinstance(event, AlertEvent):
+                alerts += 1
+                incidents += event.state == "open"
+                progress.pause()
+                _print_alert(event, as_json)
+    assert last is not None
+    if not last.events:
+        raise InputError("no event lies between --since and --until; widen them", path=str(source))
+    if not as_json:
+        note(f"incidents: {show(incidents)}, in {_closing(last, windows)}")
+
+
+def _numbers(now: ReplayProgress, windows: int) -> dict[str, Any]:
+    told = now.statistics
+    share = {} if now.share is None else {"read": f"{now.share:.0%}"}
+    return {**share, "events": now.events, "ranks": told.ranks, "windows": windows, "lost": told.lost}
+
+
+def _closing(last: ReplayProgress, windows: int) -> str:
+    told = last.statistics
+    counts = {"lost": told.lost, "late": told.late, "refused": told.refused, "duplicates": told.duplicates}
+    missed = "".join(f", {show(count)} {name}" for name, count in counts.items() if count)
+    return f"{show(windows)} windows of {show(told.ranks)} ranks ({show(last.events)} events{missed})"
+
+
+def _print_alert(alert: AlertEvent, as_json: bool) -> None:
+    if as_json:
+        from eacgm.streams.alert import to_json
+
+        print_json(to_json(alert))
+        return
+    from eacgm.cli.live import alert_line
+    from eacgm.streams.alert import rfc3339
+
+    text, style = alert_line(alert)
+    print_line(f"{rfc3339(alert.published_ns)}  {text}", style)
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Say warnings about a recording, such as a file that was cut off, in one line each on standard error."""
+    from eacgm.schemas.recording import RecordingWarning
+
+    def tell(message: Warning | str, *_: object, **__: object) -> None:
+        note(f"eacgm: warning: {message}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RecordingWarning)
+        warnings.showwarning = tell
+        yield
