@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from eacgm.events import FloatArray, IntArray
-from eacgm.streams.baseline import DRIFT_WINDOWS, MIN_VOTERS, Baseline, middle
+from eacgm.streams.baseline import DRIFT_WINDOWS, Baseline, group_medians, middle
 
 
 class Effects:
@@ -25,45 +25,35 @@ class Effects:
         window_seconds: float,
     ) -> None:
         """Take ``recent`` of shape ``(n_windows, n_ranks, n_features)`` on the catalogue's scale."""
-        self._baseline, self._rows, self._groups = baseline, rows, groups
+        self._baseline, self._rows = baseline, rows
         self._column = {name: index for index, name in enumerate(baseline.features)}
-        self._smooth = middle(recent, axis=0)
-        self._spread = baseline.rank_spread(rows)
         self.window_seconds = window_seconds
         self.n_ranks = recent.shape[1]
+        smooth = middle(recent, axis=0)
+        self._job = middle(smooth)
+        self._told = ~np.isnan(self._job)
+        self._spread = baseline.rank_spread(rows)
+        centre, habit = group_medians(smooth, groups), baseline.rank_mean[rows]
+        self._level = baseline.unscale(smooth)
+        # by whether the rank's habit counts: what is expected, and the distance from it in spreads
+        self._expected = {True: baseline.unscale(centre + habit), False: baseline.unscale(centre)}
+        self._z = {True: (smooth - centre - habit) / self._spread, False: (smooth - centre) / self._spread}
 
     def has(self, name: str) -> bool:
         """Tell whether any rank tells the feature."""
         column = self._column.get(name)
-        return column is not None and bool(np.any(~np.isnan(self._smooth[:, column])))
+        return column is not None and bool(self._told[column])
 
     def level(self, name: str) -> FloatArray | None:
         """Return the smoothed reading in its unit."""
-        if not self.has(name):
-            return None
-        column = self._column[name]
-        return self._baseline.unscale(self._smooth[:, column], column)
-
-    def _centre(self, column: int) -> FloatArray:
-        centre = np.full(self.n_ranks, np.nan)
-        for members in self._groups:
-            block = self._smooth[members, column]
-            if (~np.isnan(block)).sum() >= MIN_VOTERS:
-                centre[members] = middle(block)
-        return centre
+        return self._level[:, self._column[name]] if self.has(name) else None
 
     def expected(self, name: str, *, habit: bool = True) -> FloatArray | None:
         """Return what the peers' median suggests for each rank, in the feature's unit.
 
         With ``habit`` the rank's own usual distance from its peers is added.
         """
-        if not self.has(name):
-            return None
-        column = self._column[name]
-        centre = self._centre(column)
-        if habit:
-            centre = centre + self._baseline.rank_mean[self._rows, column]
-        return self._baseline.unscale(centre, column)
+        return self._expected[habit][:, self._column[name]] if self.has(name) else None
 
     def excess(self, name: str, *, habit: bool = True) -> FloatArray | None:
         """Return level minus expected, in the feature's unit; NaN where peers cannot tell."""
@@ -72,13 +62,7 @@ class Effects:
 
     def z(self, name: str, *, habit: bool = True) -> FloatArray | None:
         """Return the effect in spreads of the rank's own residual."""
-        if not self.has(name):
-            return None
-        column = self._column[name]
-        effect = self._smooth[:, column] - self._centre(column)
-        if habit:
-            effect = effect - self._baseline.rank_mean[self._rows, column]
-        return np.asarray(effect / self._spread[:, column])
+        return self._z[habit][:, self._column[name]] if self.has(name) else None
 
     def drift(self, name: str) -> tuple[FloatArray, FloatArray] | None:
         """Return a faint but lasting effect: its size on the feature's scale and in spreads of such an average."""
@@ -99,7 +83,7 @@ class Effects:
         column = self._column[name]
         if self._baseline.job_count[column] < 1:
             return None
-        moved = float(middle(self._smooth[:, column])) - float(self._baseline.job_mean[column])
+        moved = float(self._job[column] - self._baseline.job_mean[column])
         return float(np.exp(moved)) if self._is_log(column) else moved
 
     def change_z(self, name: str) -> float | None:
@@ -109,7 +93,7 @@ class Effects:
         column = self._column[name]
         if self._baseline.job_count[column] < 1:
             return None
-        moved = float(middle(self._smooth[:, column])) - float(self._baseline.job_mean[column])
+        moved = float(self._job[column] - self._baseline.job_mean[column])
         return moved / float(self._baseline.job_spread()[column])
 
     def past(self, name: str) -> float | None:
@@ -117,7 +101,7 @@ class Effects:
         column = self._column.get(name)
         if column is None or self._baseline.job_count[column] < 1:
             return None
-        return float(self._baseline.unscale(self._baseline.job_mean[column : column + 1], column)[0])
+        return float(self._baseline.unscale(self._baseline.job_mean)[column])
 
     def _is_log(self, column: int) -> bool:
         return bool(self._baseline.logarithmic[column])
