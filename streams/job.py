@@ -53,6 +53,7 @@ class Incarnation:
         findings = diagnose(detection, self.detector)
         diagnosed_at = perf_counter()
         alerts = self.incidents.update(frame, findings, active=detection.active)
+        self.detector.note(self.incidents.accused())
         statistics.detect_seconds += detected_at - began
         statistics.diagnose_seconds += diagnosed_at - detected_at
         statistics.alert_seconds += perf_counter() - diagnosed_at
