@@ -77,8 +77,11 @@ class CallReadings:
         counted = np.stack([np.bincount(cell, weights=m, minlength=n_cells) for m in measures])
         by_rank = counted.reshape(4, n_ranks, -1).transpose(1, 2, 0).reshape(n_ranks, -1)
         # the last message of a process says what is in flight at the window's end
-        open_ns = np.array([event.open_age_ns.max() if event.open_age_ns.size else 0 for event in events])
-        age[rows] = open_ns * 1e-9
+        oldest_ns = np.zeros(len(events), dtype=np.int64)
+        ages_ns = np.concatenate([event.open_age_ns for event in events])
+        if ages_ns.any():
+            np.maximum.at(oldest_ns, np.repeat(np.arange(len(events)), sizes), ages_ns)
+        age[rows] = oldest_ns * 1e-9
         # whole numbers until here: their sums are exact in any order
         return by_rank @ self._meaning.reshape(-1, len(TOLD)) * _UNIT, age
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -36,21 +37,26 @@ class CollectiveTable:
     sequence: IntArray
     start_ns: IntArray
     end_ns: IntArray
+    payload_bytes: IntArray
+    return_code: IntArray
     node: IntArray
     error_ns: IntArray
     window: IntArray
 
     def take(self, which: Any) -> CollectiveTable:
         """Return the calls that an index or mask picks."""
-        return CollectiveTable(*(getattr(self, f.name)[which] for f in fields(self)))
+        return CollectiveTable(*[getattr(self, name)[which] for name in _COLUMNS])
 
     def joined(self, other: CollectiveTable) -> CollectiveTable:
         """Return this table's calls followed by the other's."""
-        return CollectiveTable(*(np.concatenate((getattr(self, f.name), getattr(other, f.name))) for f in fields(self)))
+        return CollectiveTable(*[np.concatenate((getattr(self, name), getattr(other, name))) for name in _COLUMNS])
+
+
+_COLUMNS = tuple(f.name for f in fields(CollectiveTable))
 
 
 def _empty() -> CollectiveTable:
-    return CollectiveTable(*(np.empty(0, dtype=np.int64) for _ in fields(CollectiveTable)))
+    return CollectiveTable(*(np.empty(0, dtype=np.int64) for _ in _COLUMNS))
 
 
 class CollectiveMatch:
@@ -133,35 +139,36 @@ class CollectiveMatch:
         told = [(event, row) for event, row in zip(events, rows.tolist(), strict=True) if event.communicator]
         if not told:
             return _empty()
-        sizes = [len(event.communicator) for event, _ in told]
+        found = [event for event, _ in told]
+        sizes = [len(event.communicator) for event in found]
+        errors = [_UNKNOWN_NS if event.clock_error_ns is None else event.clock_error_ns for event in found]
         table = CollectiveTable(
             row=np.repeat(np.array([row for _, row in told], dtype=np.int64), sizes),
-            channel=np.concatenate([self._channel_ids(event.communicator) for event, _ in told]),
-            operation=np.concatenate([self._name_ids(event.operation) for event, _ in told]),
-            sequence=np.concatenate([event.call_sequence for event, _ in told]),
-            start_ns=np.concatenate([event.call_start_ns for event, _ in told]),
-            end_ns=np.concatenate([event.call_end_ns for event, _ in told]),
-            node=np.repeat(self._name_ids([event.node for event, _ in told]), sizes),
-            error_ns=np.repeat(
-                np.array(
-                    [_UNKNOWN_NS if event.clock_error_ns is None else event.clock_error_ns for event, _ in told],
-                    dtype=np.int64,
-                ),
-                sizes,
-            ),
+            channel=self._channel_ids(list(chain.from_iterable([event.communicator for event in found]))),
+            operation=self._name_ids(list(chain.from_iterable([event.operation for event in found]))),
+            sequence=np.concatenate([event.call_sequence for event in found]),
+            start_ns=np.concatenate([event.call_start_ns for event in found]),
+            end_ns=np.concatenate([event.call_end_ns for event in found]),
+            payload_bytes=np.concatenate([event.payload_bytes for event in found]),
+            return_code=np.concatenate([event.return_code for event in found]),
+            node=np.repeat(self._name_ids([event.node for event in found]), sizes),
+            error_ns=np.repeat(np.array(errors, dtype=np.int64), sizes),
             window=np.full(sum(sizes), self._window, dtype=np.int64),
         )
         pairwise = [self._names[name] for name in _PAIRWISE if name in self._names]
         return table.take(~np.isin(table.operation, pairwise)) if pairwise else table
 
     def _channel_ids(self, names: list[str]) -> IntArray:
-        first = names[0]
-        if first in self._channels and names.count(first) == len(names):
-            return np.full(len(names), self._channels[first], dtype=np.int64)
-        for name in names:
-            if name not in self._channels:
-                self._add_channel(name)
-        return np.array([self._channels[name] for name in names], dtype=np.int64)
+        distinct = set(names)
+        for name in sorted(distinct - self._channels.keys()):
+            self._add_channel(name)
+        return _ids(self._channels, names, distinct)
+
+    def _name_ids(self, names: list[str]) -> IntArray:
+        distinct = set(names)
+        for name in sorted(distinct - self._names.keys()):
+            self._names[name] = len(self._names)
+        return _ids(self._names, names, distinct)
 
     def _add_channel(self, name: str) -> None:
         if len(self._channels) < MOST_COMMUNICATORS:
@@ -181,13 +188,6 @@ class CollectiveMatch:
         self._aligned[slot] = self._member[slot] = False
         self._last[slot] = -1
         self._used[slot] = self._window
-
-    def _name_ids(self, names: list[str]) -> IntArray:
-        ids = self._names
-        for name in names:
-            if name not in ids:
-                ids[name] = len(ids)
-        return np.array([ids[name] for name in names], dtype=np.int64)
 
     def _align(self, calls: CollectiveTable) -> None:
         """Find the constants of ranks whose count is not yet known to agree with the others'."""
@@ -275,7 +275,7 @@ class CollectiveMatch:
             "window": self._window,
             "channels": dict(self._channels),
             "names": dict(self._names),
-            "pending": {f.name: getattr(self._pending, f.name) for f in fields(CollectiveTable)},
+            "pending": {name: getattr(self._pending, name) for name in _COLUMNS},
             **{name: getattr(self, f"_{name}") for name in _ARRAYS},
         }
 
@@ -290,6 +290,12 @@ class CollectiveMatch:
 
 
 _ARRAYS = ("offset", "aligned", "member", "last", "doubt", "used")
+
+
+def _ids(known: dict[str, int], names: list[str], distinct: set[str]) -> IntArray:
+    if len(distinct) == 1:
+        return np.full(len(names), known[names[0]], dtype=np.int64)
+    return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
 
 
 def _calls_of(calls: CollectiveTable, channel: int, row: int) -> CollectiveTable:

@@ -238,20 +238,21 @@ class Features:
         values[rows, AT["collective_count"]] = (count * scale)[rows]
         values[:, AT["collective_lag_seconds"]] = joined.lag_seconds
         values[rows, AT["collective_seq"]] = joined.position[rows]
-        moved = np.array([_payload_bytes(event.payload_bytes) for event in placed.events])
-        values[:, AT["collective_bytes"]] = scatter.sums(placed.rows, moved[:, None], n_ranks)[:, 0] * scale
-        failed = np.array([np.count_nonzero(event.return_code) for event in placed.events], dtype=np.float64)
-        values[:, AT["collective_errors"]] = scatter.sums(placed.rows, failed[:, None], n_ranks)[:, 0]
+        sized = calls.payload_bytes >= 0
+        moved = scatter.counted(calls.row[sized], calls.payload_bytes[sized], n_ranks) * scale
+        # calls of which none tells its size moved an unknown number of bytes
+        untold = (count > 0) & (np.bincount(calls.row[sized], minlength=n_ranks) == 0)
+        values[rows, AT["collective_bytes"]] = np.where(untold, np.nan, moved)[rows]
+        failed = np.bincount(calls.row[calls.return_code != 0], minlength=n_ranks)
+        values[rows, AT["collective_errors"]] = failed[rows]
         # the last message of a process says what is in flight at the window's end
-        opened = np.array([len(event.open_communicator) for event in placed.events], dtype=np.float64)
-        ages = np.array(
-            [
-                (event.end_ns - int(event.open_call_start_ns.min())) * 1e-9 if event.open_communicator else 0.0
-                for event in placed.events
-            ]
-        )
+        opened = np.array([len(event.open_communicator) for event in placed.events])
+        ages = np.zeros(opened.size)
+        for index in np.flatnonzero(opened).tolist():
+            event = placed.events[index]
+            ages[index] = max(event.end_ns - min(event.open_call_start_ns.tolist()), 0) * 1e-9
         values[placed.rows, AT["collective_open_count"]] = opened
-        values[placed.rows, AT["collective_open_seconds"]] = np.maximum(ages, 0.0)
+        values[placed.rows, AT["collective_open_seconds"]] = ages
         values[:, AT["call_open_seconds"]] = np.fmax(
             values[:, AT["call_open_seconds"]], values[:, AT["collective_open_seconds"]]
         )
@@ -358,12 +359,5 @@ def _covered_seconds(placed: Placed[Any], n_ranks: int) -> FloatArray:
     """Return the summed length of each rank's intervals, of shape ``(n_ranks,)``, 0 where there is none."""
     if not placed.events:
         return np.zeros(n_ranks)
-    seconds = np.array([(event.end_ns - event.start_ns) * 1e-9 for event in placed.events])
-    return scatter.counted(placed.rows, seconds, n_ranks)
-
-
-def _payload_bytes(payload: Any) -> float:
-    known = payload[payload >= 0] if payload.size else payload
-    if not payload.size:
-        return 0.0
-    return float(known.sum()) if known.size else np.nan
+    covered_ns = np.array([event.end_ns - event.start_ns for event in placed.events])
+    return scatter.counted(placed.rows, covered_ns * 1e-9, n_ranks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -32,6 +32,7 @@ SomeEvent = TypeVar("SomeEvent", bound=Event)
 #: the one order of events, whatever the order in which they came
 _RANK_ORDER: Callable[[Event], Any] = attrgetter("rank", "node", "pid", "start_ns", "end_ns", "sequence")
 _NODE_ORDER: Callable[[Event], Any] = attrgetter("node", "pid", "start_ns", "end_ns", "sequence")
+_FIRST: Callable[[tuple[int, Any]], int] = itemgetter(0)
 _GPU_ORDER: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "start_ns", "end_ns", "sequence")
 
 
@@ -95,12 +96,15 @@ class Join:
     def close(self, window: ClosedWindow) -> JoinedWindow | None:
         """Return the window with its events by rank; None as long as no rank is known."""
         kinds: dict[tuple[type[Event], str], list[Any]] = {}
+        with_loss: list[Event] = []
         for event in window.events:
             key = (type(event), event.role)
             if key in kinds:
                 kinds[key].append(event)
             else:
                 kinds[key] = [event]
+            if event.lost:
+                with_loss.append(event)
         processes = self._of_ranks(kinds, ProcessEvent)
         hosts = self._of_ranks(kinds, HostEvent)
         workers = self._of_ranks(kinds, HostEvent, "worker")
@@ -123,7 +127,7 @@ class Join:
         lag, table = self._match.match(placed_collectives.events, placed_collectives.rows)
         if ended.any():
             self._match.leave(np.flatnonzero(ended))
-        joined = JoinedWindow(
+        return JoinedWindow(
             start_ns=window.start_ns,
             end_ns=window.end_ns,
             late=window.late,
@@ -135,7 +139,7 @@ class Join:
             ended=ended,
             gone=gone,
             exit_code=exit_code,
-            lost=np.zeros(n_ranks, dtype=np.int64),
+            lost=self._lost(with_loss),
             hosts=placed_hosts,
             workers=self._place(workers),
             node_hosts=self._on_nodes(kinds),
@@ -147,17 +151,23 @@ class Join:
             lag_seconds=lag,
             position=self._match.positions(),
         )
-        _count_lost(joined)
-        return joined
 
     def _of_ranks(self, kinds: dict[Any, list[Any]], kind: type[SomeEvent], role: str = "rank") -> list[SomeEvent]:
         """Return the events of one kind that name a rank, in order and without repetitions."""
         events: list[SomeEvent] = kinds.get((kind, role), [])
-        if any(event.rank is None for event in events):
+        ranks: list[Any] = [event.rank for event in events]
+        if None in ranks:
             ranked = [event for event in events if event.rank is not None]
             self.unranked += len(events) - len(ranked)
-            events = ranked
-        return self._sorted(events, _RANK_ORDER)
+            return self._sorted(ranked, _RANK_ORDER)
+        if len(set(ranks)) < len(ranks):
+            return self._sorted(events, _RANK_ORDER)
+        # one event a rank, the usual case: the rank alone decides the order
+        return (
+            events
+            if ranks == sorted(ranks)
+            else [event for _, event in sorted(zip(ranks, events, strict=True), key=_FIRST)]
+        )
 
     def _sorted(self, events: list[SomeEvent], order: Callable[[Event], Any]) -> list[SomeEvent]:
         keys = list(map(order, events))
@@ -193,19 +203,26 @@ class Join:
         return moved
 
     def _rows(self, events: list[Any]) -> IntArray:
+        ranks = [event.rank for event in events]
+        if ranks == self.roster.rank_list:
+            return np.arange(len(ranks))
         rows = self.roster.rows
-        return np.array([rows[event.rank] for event in events], dtype=np.int64)
+        return np.array([rows[rank] for rank in ranks], dtype=np.int64)
 
     def _place(self, events: list[SomeEvent]) -> Placed[SomeEvent]:
+        """Say whose row each event belongs to, and learn nodes and groups that were not known."""
         if not events:
             return Placed()
         rows = self._rows(events)
-        nodes, groups = self.roster.nodes, self.roster.groups
-        for event, row in zip(events, rows.tolist(), strict=True):
-            group = event.group if isinstance(event, SamplesEvent) else ""
-            if event.node != nodes[row] or (group and group != groups[row]):
-                self.roster.place(event, group)
-                nodes, groups = self.roster.nodes, self.roster.groups
+        nodes = self.roster.nodes
+        known = (
+            nodes if rows.size == len(nodes) and rows[-1] == rows.size - 1 else [nodes[row] for row in rows.tolist()]
+        )
+        grouped = isinstance(events[0], SamplesEvent)
+        if grouped or [event.node for event in events] != known:
+            for event in events:
+                self.roster.place(event, getattr(event, "group", ""))
+            self.roster.settle()
         return Placed(events, rows)
 
     def _identify(self, processes: list[ProcessEvent]) -> tuple[BoolArray, FloatArray]:
@@ -217,6 +234,7 @@ class Join:
             if self.roster.identify(event):
                 ended[row] = True
                 exit_code[row] = np.nan if event.exit_code is None else event.exit_code
+        self.roster.settle()
         return ended, exit_code
 
     def _on_nodes(self, kinds: dict[Any, list[Any]]) -> Placed[HostEvent]:
@@ -234,9 +252,18 @@ class Join:
             if event.rank is not None:
                 pairs.append((event, [rows[event.rank]] if event.rank in rows else []))
             else:
-                pids = event.process_pid.tolist()
-                pairs.append((event, self.roster.rows_of_gpu(event.node, event.gpu_uuid, pids)))
+                pairs.append((event, self.roster.rows_of_gpu(event.node, event.gpu_uuid, event.process_pid)))
         return _spread(pairs)
+
+    def _lost(self, events: list[Event]) -> IntArray:
+        """Return what producers know they missed, by rank; a node's losses stand with all its ranks."""
+        lost = np.zeros(len(self.roster), dtype=np.int64)
+        for event in events:
+            if event.rank is None:
+                lost[self.roster.rows_of_node(event.node)] += event.lost
+            elif event.rank in self.roster.rows:
+                lost[self.roster.rows[event.rank]] += event.lost
+        return lost
 
     def state(self) -> dict[str, Any]:
         """Return everything that the future depends on."""
@@ -258,18 +285,3 @@ def _spread(pairs: list[tuple[SomeEvent, list[int]]]) -> Placed[SomeEvent]:
     """Put each event on all its rows, rows ascending, the order of events kept within a row."""
     flat = sorted(((row, place) for place, (_, rows) in enumerate(pairs) for row in rows))
     return Placed([pairs[place][0] for _, place in flat], np.array([row for row, _ in flat], dtype=np.int64))
-
-
-def _count_lost(joined: JoinedWindow) -> None:
-    for placed in (
-        joined.hosts,
-        joined.workers,
-        joined.node_hosts,
-        joined.calls,
-        joined.collectives,
-        joined.gpus,
-        joined.samples,
-    ):
-        lost = [event.lost for event in placed.events]
-        if any(lost):
-            np.add.at(joined.lost, placed.rows, lost)

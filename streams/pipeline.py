@@ -98,7 +98,7 @@ class Pipeline:
         return told
 
     def scores(self, job: str) -> FloatArray:
-        """Return the mixture's scores of a job's newest frame, shape ``(n_ranks,)`` (nats, NaN while it cannot tell)."""
+        """Return the scores of a job's newest frame, shape ``(n_ranks,)`` (nats, NaN while it cannot tell)."""
         known = self._jobs.get(job)
         return no_floats() if known is None or known.incarnation is None else known.incarnation.scores
 

@@ -33,11 +33,15 @@ class Roster:
         self._max_ranks = max_ranks
         self._members: dict[int, Member] = {}
         self._by_gpu: dict[tuple[str, str], set[int]] = {}
+        self._rows_by_gpu: dict[tuple[str, str], list[int]] = {}
+        self._rows_by_node: dict[str, list[int]] = {}
         self.rows: dict[int, int] = {}
         self.ranks: IntArray = np.empty(0, dtype=np.int64)
+        self.rank_list: list[int] = []
         self.nodes: list[str] = []
         self.groups: list[str] = []
         self.refused = 0
+        self._changed = False
 
     def __len__(self) -> int:
         """Return the number of expected ranks."""
@@ -54,7 +58,8 @@ class Roster:
         for rank in allowed:
             self._members[rank] = Member()
         self.ranks = np.array(sorted(self._members), dtype=np.int64)
-        self.rows = {rank: row for row, rank in enumerate(self.ranks.tolist())}
+        self.rank_list = self.ranks.tolist()
+        self.rows = {rank: row for row, rank in enumerate(self.rank_list)}
         self._describe()
         return np.searchsorted(self.ranks, before).astype(np.int64)
 
@@ -69,12 +74,22 @@ class Roster:
             return True
         member.exited, member.exit_code = False, None
         member.pid = event.pid
+        if (member.node, member.group, member.gpu_uuids) == (event.node, event.group, event.gpu_uuids):
+            return False
+        for uuid in member.gpu_uuids:
+            self._by_gpu.get((member.node, uuid), set()).discard(event.rank)
         member.node, member.group = event.node, event.group
         member.gpu_uuids = list(event.gpu_uuids)
         for uuid in event.gpu_uuids:
             self._by_gpu.setdefault((event.node, uuid), set()).add(event.rank)
-        self._describe()
+        self._changed = True
         return False
+
+    def settle(self) -> None:
+        """Bring the lists up to date after processes were identified."""
+        if self._changed:
+            self._describe()
+            self._changed = False
 
     def place(self, event: Event, group: str = "") -> None:
         """Learn node and group from any message of a rank."""
@@ -84,22 +99,22 @@ class Roster:
             member = self._members[event.rank]
             member.node = event.node or member.node
             member.group = group or member.group
-            self._describe()
+            self._changed = True
 
     def exited(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which rows' processes have ended, of shape ``(n_ranks,)``."""
-        return np.array([self._members[rank].exited for rank in self.ranks.tolist()], dtype=bool)
+        return np.array([self._members[rank].exited for rank in self.rank_list], dtype=bool)
 
     def exit_code(self, rank: int) -> int | None:
         """Return how a rank's process ended, None if it runs or nobody knows."""
         return self._members[rank].exit_code
 
-    def rows_of_gpu(self, node: str, uuid: str, pids: Iterable[int]) -> list[int]:
+    def rows_of_gpu(self, node: str, uuid: str, pids: IntArray) -> list[int]:
         """Return the rows of the ranks that use a GPU: by their own word, else by the processes on it."""
-        ranks = self._by_gpu.get((node, uuid))
-        if ranks:
-            return sorted(self.rows[rank] for rank in ranks)
-        on_it = set(pids)
+        rows = self._rows_by_gpu.get((node, uuid))
+        if rows is not None:
+            return rows
+        on_it = set(pids.tolist())
         return [
             self.rows[rank]
             for rank, member in sorted(self._members.items())
@@ -108,13 +123,19 @@ class Roster:
 
     def rows_of_node(self, node: str) -> list[int]:
         """Return the rows of the ranks on a node."""
-        return [row for row, name in enumerate(self.nodes) if name == node]
+        return self._rows_by_node.get(node, [])
 
     def _describe(self) -> None:
         # new lists, never changed in place: frames already made keep theirs
-        members = [self._members[rank] for rank in self.ranks.tolist()]
+        members = [self._members[rank] for rank in self.rank_list]
         self.nodes = [member.node for member in members]
         self.groups = [member.group for member in members]
+        self._rows_by_node = {}
+        for row, node in enumerate(self.nodes):
+            self._rows_by_node.setdefault(node, []).append(row)
+        self._rows_by_gpu = {
+            gpu: sorted(self.rows[rank] for rank in ranks) for gpu, ranks in self._by_gpu.items() if ranks
+        }
 
     def state(self) -> dict[str, Any]:
         """Return everything that the future depends on."""
@@ -132,5 +153,6 @@ class Roster:
         self._members = {int(rank): Member(*values) for rank, values in state["members"].items()}
         self._by_gpu = {(node, uuid): set(ranks) for node, uuid, ranks in state["by_gpu"]}
         self.ranks = np.array(sorted(self._members), dtype=np.int64)
-        self.rows = {rank: row for row, rank in enumerate(self.ranks.tolist())}
+        self.rank_list = self.ranks.tolist()
+        self.rows = {rank: row for row, rank in enumerate(self.rank_list)}
         self._describe()

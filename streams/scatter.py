@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from eacgm.events import FloatArray, IntArray
 
@@ -66,7 +69,7 @@ def largest(rows: IntArray, values: FloatArray, n_ranks: int) -> FloatArray:
     return out
 
 
-def counted(rows: IntArray, amounts: FloatArray, n_ranks: int) -> FloatArray:
+def counted(rows: IntArray, amounts: NDArray[Any], n_ranks: int) -> FloatArray:
     """Return the sum of ``amounts``, shape ``(n_events,)``, per row, 0 where there is none; rows in any order.
 
     >>> counted(np.array([2, 0, 2]), np.array([1.0, 2.0, 3.0]), 3).tolist()

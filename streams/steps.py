@@ -22,6 +22,8 @@ _FOREIGN = 1.5
 _FOREIGN_TIMES = 3
 #: steps that must have been counted before collectives per step are believed
 _LEAST_STEPS = 4.0
+#: windows in which a rank uses only other communicators before its main one is another
+_FORSAKEN_WINDOWS = 10
 #: collectives per step are a whole number if they are this close to one
 _WHOLE = 0.15
 #: a pause of more than this many windows between steps is not part of a step, if steps end within the window
@@ -45,6 +47,7 @@ class Steps:
         self._held_channel_calls = np.empty(0)
         self._quiet_windows = np.empty(0, dtype=np.int64)
         self._foreign_times = np.empty(0, dtype=np.int64)
+        self._elsewhere_windows = np.empty(0, dtype=np.int64)
 
     def resize(self, old_rows: IntArray, n_ranks: int) -> None:
         """Make room for ranks that appeared; ``old_rows`` says in which row each former row is now."""
@@ -102,7 +105,9 @@ class Steps:
         if not calls.row.size:
             return np.zeros(0, dtype=bool)
         mine = calls.channel == self._channel[calls.row]
-        lost = active & (np.bincount(calls.row[mine], minlength=n_ranks) == 0)
+        elsewhere = active & (np.bincount(calls.row[mine], minlength=n_ranks) == 0)
+        self._elsewhere_windows = np.where(elsewhere, self._elsewhere_windows + 1, 0)
+        lost = elsewhere & ((self._channel < 0) | (self._elsewhere_windows > _FORSAKEN_WINDOWS))
         if lost.any():
             n_channels = int(calls.channel.max()) + 1
             counts = np.bincount(calls.row * n_channels + calls.channel, minlength=n_ranks * n_channels)
@@ -160,6 +165,7 @@ _BLANKS: dict[str, float] = {
     "held_channel_calls": 0.0,
     "quiet_windows": 0,
     "foreign_times": 0,
+    "elsewhere_windows": 0,
 }
 
 

@@ -42,6 +42,7 @@ class Windows:
 
     def __init__(self, config: WindowConfig) -> None:
         self._size_ns = config.size_ms * 1_000_000
+        self._twice_ns = 2 * self._size_ns
         self._lateness_ns = config.lateness_ms * 1_000_000
         self._open: dict[int, list[Event]] = {}
         self._newest_ns: int | None = None
@@ -84,7 +85,7 @@ class Windows:
             self._restart(end_ns)
             newest_ns = end_ns
         self._resting = False
-        index = event.middle_ns // self._size_ns
+        index = (event.start_ns + end_ns) // self._twice_ns  # the window of the interval's middle
         if self._next is not None and index < self._next:
             self._late += 1
             self.late += 1
