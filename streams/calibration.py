@@ -135,7 +135,7 @@ class Calibration:
         return np.minimum(1.0, self.drift * self._raw_p_values(scores))
 
     def fence(self) -> float:
-        """Return a score only rows of another kind exceed: five times as far above the median as the 90th percentile."""
+        """Return a score only rows of another kind exceed: five times as far over the median as the 90th percentile."""
         if len(self._sorted) < LEAST_SCORES:
             return float(np.inf)
         middle, high = np.quantile(self._sorted, [0.5, 0.9])

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from eacgm.config import MixtureConfig
 from eacgm.streams.margins import Margins
-from eacgm.streams.mixture import RIPE_SHARE, VARIANCE_FLOOR, Mixture
+from eacgm.streams.mixture import CLIP, RIPE_SHARE, VARIANCE_FLOOR, Mixture
 from eacgm.streams.reservoir import Reservoir
 from eacgm.streams.whitening import FloatArray
 
@@ -32,7 +32,7 @@ def refit(rows: FloatArray, mixture: Mixture) -> Mixture:
     Unknown cells are drawn from ``mixture``, seeded; columns that are mostly unknown are left to their margins.
     """
     config = mixture.config
-    known = ~np.isnan(rows)
+    rows, known = np.clip(rows, -CLIP, CLIP), ~np.isnan(rows)
     margins = Margins(rows.shape[1])
     margins.anchor(rows, known)
     margins.learn(rows, known, np.ones(len(rows)), 1.0)
