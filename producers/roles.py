@@ -87,6 +87,9 @@ def _launchers(by_pid: Mapping[int, Candidate]) -> set[int]:
         mine = candidate.identity
         for ancestor in _ancestors(candidate, by_pid):
             theirs = ancestor.identity
+            if ancestor.active:
+                # a rank that starts another job of its own, such as an evaluation
+                continue
             if mine.strength > theirs.strength or (mine.job == theirs.job and mine.rank != theirs.rank):
                 found.add(ancestor.pid)
     return found

@@ -54,7 +54,7 @@ class Tracing:
         """Load the programs; where that fails, say why in ``failure``."""
         try:
             return cls(Tracer(), None)
-        except EacgmError as error:
+        except (EacgmError, OSError) as error:
             return cls(None, str(error))
 
     @classmethod
@@ -72,7 +72,7 @@ class Tracing:
                     # it executed another program: nothing of the old one is mapped any more
                     self._tracer.unwatch(pid)
                 layers = self._tracer.watch(pid)
-            except EacgmError as error:
+            except (EacgmError, OSError) as error:
                 layers = [LayerCoverage(layer=layer, status="failed", reason=str(error)) for layer in LAYERS]
         # what it maps from now on may be seen or not: then the sizes differ and the next refresh looks again
         self._watches[pid] = _Watch(layers, executable_before)
@@ -91,7 +91,7 @@ class Tracing:
         watch.executable_kib = executable
         try:
             watch.layers = self._tracer.refresh(pid)
-        except EacgmError:
+        except (EacgmError, OSError):
             # it is ending: what was attached last stays true
             return watch.layers
         return watch.layers
@@ -108,7 +108,7 @@ class Tracing:
             return Seen()
         try:
             collection = self._tracer.collect(now_ns)
-        except EacgmError as error:
+        except (EacgmError, OSError) as error:
             self.failure = str(error)
             self._detach()
             return Seen()

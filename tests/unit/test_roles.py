@@ -56,6 +56,11 @@ def test_the_process_that_trains_is_the_rank():
     assert roles == {10: WORKER, 11: RANK}
 
 
+def test_a_rank_that_trains_is_no_launcher_whatever_it_starts():
+    roles = assign_roles([candidate(10, 1, 3, role=RANK, active=True), candidate(11, 10, 0), candidate(20, 1, 0)])
+    assert roles == {10: RANK, 11: WORKER, 20: RANK}
+
+
 def test_a_worker_of_what_turns_out_to_be_a_launcher_becomes_the_rank():
     first = candidate(10, 1, 0, role=RANK)
     roles = assign_roles([first, candidate(11, 10, 0, role=WORKER), candidate(12, 10, 1)])
