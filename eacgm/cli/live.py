@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import numpy as np
 
+from eacgm.cli.output import print_json, print_line
 from eacgm.events import AlertEvent, CallsEvent, Event, FrameEvent, ProcessEvent
 
 if TYPE_CHECKING:
@@ -133,7 +135,13 @@ class LiveView:
         if self._terminal:
             from rich.live import Live
 
-            live = Live(console=self._console, refresh_per_second=REFRESHES_PER_SECOND, get_renderable=self._table)
+            live = Live(
+                console=self._console,
+                refresh_per_second=REFRESHES_PER_SECOND,
+                get_renderable=self._table,
+                # records that go into a file or a pipe must not land on the terminal instead
+                redirect_stdout=sys.stdout.isatty(),
+            )
             live.start()
             self._live = live
         return self
@@ -218,3 +226,14 @@ def alert_line(alert: AlertEvent) -> tuple[str, str]:
     colour = {"critical": "bold red", "warning": "bold yellow", "info": "cyan"}
     style = "bold green" if alert.state == "resolved" else colour.get(alert.severity, "bold")
     return f"ALERT {alert.state} [{alert.severity}] {alert.cause}{whom}: {alert.summary}", style
+
+
+def print_alert(alert: AlertEvent, *, as_json: bool) -> None:
+    """Print an alert as a record on standard output: one line for people, or its JSON."""
+    from eacgm.streams.alert import rfc3339, to_json
+
+    if as_json:
+        print_json(to_json(alert))
+        return
+    text, style = alert_line(alert)
+    print_line(f"{rfc3339(alert.published_ns)}  {text}", style)

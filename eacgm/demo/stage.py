@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from eacgm.demo.training import TrainingJob
 from eacgm.errors import UnsupportedError
 from eacgm.events import AlertEvent, Event, FrameEvent
 from eacgm.producers.agent import Agent
+from eacgm.producers.agent_thread import AgentThread
 from eacgm.schemas.recording import RecordingWriter
 from eacgm.streams.embedded import EmbeddedShell
 
@@ -29,6 +28,7 @@ N_RANKS = 4
 POLL_SECONDS = 0.1
 #: a slow rank keeps this share of the CPU that it used in health
 SLOW_SHARE = 0.3
+MIN_SLOW_RATIO = 0.08
 #: a late batch is late by this many healthy steps, but by no less than MIN_DELAY_SECONDS
 DELAY_STEPS = 2.0
 MIN_DELAY_SECONDS = 0.1
@@ -88,18 +88,18 @@ class Stage:
                 f"job started: {N_RANKS} ranks, DistributedDataParallel over gloo, torch "
                 f"{self._asked.interpreter.torch_version} in {self._asked.interpreter.path}"
             )
-            with running(agent):
-                self._follow(play, job)
+            with AgentThread(agent) as thread:
+                self._follow(play, job, thread)
             self._shell.finish()
             self._take_outputs(play)
             if self._asked.record is not None:
                 write_programme(self._asked.record, play, self._description, self._asked.interpreter)
             return play.verdict()
 
-    def _follow(self, play: Play, job: TrainingJob) -> None:
+    def _follow(self, play: Play, job: TrainingJob, agent: AgentThread) -> None:
         fault: Fault | None = None
         try:
-            while (cue := play.cue(time.time_ns())) is not Cue.END:
+            while (cue := play.cue(time.time_ns())) is not Cue.END and not agent.failed.is_set():
                 job.check()
                 if cue is Cue.PLANT:
                     fault = self._fault(job)
@@ -144,7 +144,7 @@ class Stage:
         match self._asked.fault:
             case "slow":
                 used = self._reading("cpu_seconds", 0.4)
-                return Slow(pid, min(0.5, max(0.05, SLOW_SHARE * used)), job.announce_cgroup)
+                return Slow(pid, min(0.5, max(MIN_SLOW_RATIO, SLOW_SHARE * used)), job.announce_cgroup)
             case "pause":
                 return Pause(pid)
             case _:
@@ -158,28 +158,6 @@ class Stage:
         column = self._frame.values[:, self._frame.features.index(feature)]
         told = column[column == column]
         return float(told.mean()) if len(told) else otherwise
-
-
-@contextmanager
-def running(agent: Agent) -> Iterator[None]:
-    """Run an agent in a thread of its own; an error of it is raised when the block ends."""
-    stop, failed = threading.Event(), queue.SimpleQueue[BaseException]()
-
-    def run() -> None:
-        try:
-            agent.run(stop)
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that can tell the user
-            failed.put(error)
-
-    thread = threading.Thread(target=run, name="agent", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    if not failed.empty():
-        raise failed.get()
 
 
 def activity(play: Play, progress: tuple[int, float] | None) -> str:
