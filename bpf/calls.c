@@ -6,8 +6,8 @@
  * Cost: one entry and one return probe a call, about 1 us a call together where the first instruction can be emulated.
  * Caveats: a host call's duration is the enqueue where the library is asynchronous (CUDA, NCCL). A function left by an
  * exception has no return: its entry in `open_calls` is recognised by thread.settled_ns once the same thread makes a call
- * from no deeper in its stack. Two calls of one function
- * that return in the same instant on two CPUs may lose the smaller of two new maxima, never a count.
+ * from no deeper in its stack. Two calls of one function that return in the same instant on two CPUs may lose the
+ * smaller of two new maxima, never a count.
  *
  * What is to be done with a function is in its cookie (see eacgm/producers/probes.py, the same bits):
  */

@@ -5,8 +5,8 @@
  * while a cgroup quota keeps it off), sleeping, in uninterruptible sleep, stopped; and the part of the sleep that lies
  * outside every traced call. Threads that are off the CPU for long are seen too: user space adds now - since_ns.
  * Cost: two to three map look-ups at every context switch of the whole machine, about 0.1-0.2 us.
- * Caveats: threads that exist when watching begins are entered by user space from /proc; what a new thread does before
- * its first switch counts for the process that made it.
+ * Caveats: running includes what a hypervisor steals, which a process's CPU time does not. Threads that exist when
+ * watching begins are entered by user space from /proc.
  */
 static __always_inline void enter_state(struct thread *thread, u64 now, u32 state) {
     u64 spent = now - thread->since_ns;

@@ -91,7 +91,13 @@ def probed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("probed") / "libprobed.so"
     source = Path(__file__).with_name("probed.c")
     # a frame pointer makes every function begin with push; endbr64 comes before it, as distributions build
-    flags = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fcf-protection=branch"]
+    flags = [
+        "-O1",
+        "-fno-omit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+        "-fno-shrink-wrap",
+        "-fcf-protection=branch",
+    ]
     subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-o", path, source], check=True)
     return path
 
@@ -110,6 +116,12 @@ def driver(probed_library: Path) -> Iterator[Callable[..., Driver]]:
         one.close()
 
 
+@pytest.fixture(scope="session")
+def probes() -> tuple[Probe, ...]:
+    """The table for the known library."""
+    return PROBES
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["uprobe_multi", "perf_event"])
 def any_tracer(request: pytest.FixtureRequest) -> Iterator[Tracer]:
     """A tracer that attaches in each of the two ways."""
@@ -117,7 +129,19 @@ def any_tracer(request: pytest.FixtureRequest) -> Iterator[Tracer]:
         yield tracer
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tracer() -> Iterator[Tracer]:
     with Tracer(PROBES) as tracer:
         yield tracer
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    """A Python that has torch: EACGM_TORCH_PYTHON, else the distribution's, else ours."""
+    for candidate in (os.environ.get("EACGM_TORCH_PYTHON"), "/usr/bin/python3", sys.executable):
+        if (
+            candidate
+            and subprocess.run([candidate, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+        ):
+            return candidate
+    pytest.skip("no Python with torch; apt-get install python3-torch, or set EACGM_TORCH_PYTHON")
