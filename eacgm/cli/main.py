@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -42,8 +42,19 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
+class ReaderGoneError(Exception):
+    """Whoever read our standard output has closed it; not an error of ours or of theirs."""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would take a closed pipe for a failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the table."""
@@ -93,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGoneError):
         # the reader has gone; the interpreter's own flush at exit must not complain about it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE

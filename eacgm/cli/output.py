@@ -22,7 +22,7 @@ LINE_SECONDS = 10.0
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print one record as one line of JSON, keys in the order given."""
-    click.echo(json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
+    click.echo(json.dumps(record, separators=(",", ":"), allow_nan=False))
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:
