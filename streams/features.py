@@ -272,7 +272,10 @@ class Features:
         codes = np.array([float(event.xids[-1]) if event.xids else np.nan for event in placed.events])
         xid = scatter.lasts(placed.rows, codes[:, None], n_ranks)[:, 0]
         own = values[:, AT["gpu_xid"]]
-        values[:, AT["gpu_xid"]] = np.where(np.isnan(xid) | (own > 0), own, xid)
+        # a GPU that tells its own XID says more than its node's kernel log, which does not say whose it is
+        told_by_gpus = {joined.nodes[row] for row in np.flatnonzero(own > 0).tolist()}
+        settled = np.array([node in told_by_gpus for node in joined.nodes], dtype=bool)
+        values[:, AT["gpu_xid"]] = np.where(np.isnan(xid) | settled, own, xid)
 
     def _from_process(self, values: FloatArray, joined: JoinedWindow, seen: Any) -> None:
         alive = seen | joined.ended
