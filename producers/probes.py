@@ -71,7 +71,7 @@ class Probe:
 _TORCH = r"libtorch_cpu\.so.*"
 _GLOO = r"libtorch_cpu\.so.*|libgloo\.so.*"
 _PYTHON = r"python3(\.\d+)?|libpython3.*\.so.*"
-_CUDART = r"libcudart\.so.*"
+_CUDART = r"libcudart(-[0-9a-f]+)?\.so.*"  # the bare name, or as auditwheel renames it
 _CUDA = r"libcuda\.so.*"
 _NCCL = r"libnccl\.so.*"
 
