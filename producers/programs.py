@@ -8,11 +8,12 @@ import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel
-from eacgm.producers.toolchain import find_bcc, tracefs
+from eacgm.producers.toolchain import MAPS, SOURCES, find_bcc, tracefs
 
 _MAX_DESCRIPTORS = 128
 _LOAD_SECONDS = 60.0
@@ -67,12 +68,19 @@ def kernel_release() -> tuple[int, int]:
     return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
 
 
-def load(*, record_pages: int = 256, uprobe_multi: bool | None = None) -> Programs:
+def load(
+    *,
+    record_pages: int = 256,
+    uprobe_multi: bool | None = None,
+    sources: Sequence[str] = SOURCES,
+    maps: Sequence[str] = MAPS,
+) -> Programs:
     """Compile and load the programs; nothing is attached yet.
 
     ``record_pages`` is the size of the ring for collectives in pages of 4096 bytes, a power of two.
-    ``uprobe_multi`` None takes it where the kernel has it. Raises ``UnsupportedError`` where something is missing and
-    ``ProbeError`` where the kernel refuses.
+    ``uprobe_multi`` None takes it where the kernel has it. ``sources`` are files of ``bpf/``, in the order in which they
+    are compiled, and ``maps`` the maps of theirs whose descriptors are wanted. Raises ``UnsupportedError`` where
+    something is missing and ``ProbeError`` where the kernel refuses.
     """
     check_privileges()
     tracefs()
@@ -93,7 +101,8 @@ def load(*, record_pages: int = 256, uprobe_multi: bool | None = None) -> Progra
                 stderr=subprocess.STDOUT,
             )
         ours.settimeout(_LOAD_SECONDS)
-        ours.send(json.dumps({"record_pages": record_pages, "uprobe_multi": multi}).encode())
+        request = {"record_pages": record_pages, "uprobe_multi": multi, "sources": list(sources), "maps": list(maps)}
+        ours.send(json.dumps(request).encode())
         try:
             message, descriptors, _, _ = socket.recv_fds(ours, 65536, _MAX_DESCRIPTORS)
         except TimeoutError:

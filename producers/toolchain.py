@@ -121,7 +121,7 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
     flags.append(f"-DRECORD_PAGES={int(request['record_pages'])}")
     os.environ["BCC_KERNEL_SOURCE"] = str(files("eacgm.bpf"))
     try:
-        module = bcc.BPF(text=program_text().encode(), cflags=flags)
+        module = bcc.BPF(text=program_text(request["sources"]).encode(), cflags=flags)
     except Exception as error:  # noqa: BLE001 - BCC raises bare Exception
         raise ProbeError(f"BCC did not compile the programs ({error}); see the compiler's lines above") from None
     kind = 48 if request["uprobe_multi"] else -1
@@ -141,8 +141,8 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int], Any]:
             raise ProbeError(f"the kernel refused the program {name} ({error}); see its lines above") from None
         programs.append(name)
         descriptors.append(function.fd)
-    maps = [module[name.encode()].map_fd for name in MAPS]
-    answer = {"programs": programs, "tracepoints": tracepoints, "maps": list(MAPS)}
+    maps = [module[name.encode()].map_fd for name in request["maps"]]
+    answer = {"programs": programs, "tracepoints": tracepoints, "maps": request["maps"]}
     return answer, descriptors + maps, module
 
 

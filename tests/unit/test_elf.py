@@ -20,8 +20,8 @@ int plain_alias(int) __attribute__((alias("plain")));
 static __attribute__((noinline)) int hidden(int n) { return n * 5; }
 int caller(int n) { return hidden(n) + 1; }
 __asm__(".globl lean\\n.type lean,@function\\nlean:\\n xor %eax,%eax\\n ret\\n.size lean,.-lean\\n");
-__asm__(".globl clone.constprop.0\\n.type clone.constprop.0,@function\\nclone.constprop.0:\\n push %rbp\\n pop %rbp\\n ret");
-__asm__(".globl clone.cold\\n.type clone.cold,@function\\nclone.cold:\\n push %rbp\\n pop %rbp\\n ret");
+__asm__(".globl clone.constprop.0\\n.type clone.constprop.0,@function\\nclone.constprop.0:\\n push %rbp\\n ret");
+__asm__(".globl clone.cold\\n.type clone.cold,@function\\nclone.cold:\\n push %rbp\\n ret");
 }
 """
 
