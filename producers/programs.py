@@ -78,8 +78,8 @@ def load(
     """Compile and load the programs; nothing is attached yet.
 
     ``record_pages`` is the size of the ring for collectives in pages of 4096 bytes, a power of two.
-    ``uprobe_multi`` None takes it where the kernel has it. ``sources`` are files of ``bpf/``, in the order in which they
-    are compiled, and ``maps`` the maps of theirs whose descriptors are wanted. Raises ``UnsupportedError`` where
+    ``uprobe_multi`` None takes it where the kernel has it. ``sources`` are files of ``bpf/`` in the order in which they
+    are compiled and ``maps`` the maps of theirs whose descriptors are wanted. Raises ``UnsupportedError`` where
     something is missing and ``ProbeError`` where the kernel refuses.
     """
     check_privileges()

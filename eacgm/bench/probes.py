@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from eacgm.errors import UnsupportedError
+from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel, programs
 from eacgm.producers.elf import ObjectFile
 from eacgm.producers.probes import Probe
@@ -23,8 +23,8 @@ from eacgm.producers.tracer import Tracer
 #: a pushed frame pointer makes the kernel emulate the first instruction, as in nearly all functions of torch and CUDA
 _SOURCE = """
 #include <time.h>
-__attribute__((noinline)) int plain(int n) { __asm__ volatile(""); return n; }
-__attribute__((noinline)) int collective(int n) { __asm__ volatile(""); return n; }
+__attribute__((noinline, optimize("O0"))) int plain(int n) { return n; }
+__attribute__((noinline, optimize("O0"))) int collective(int n) { return n; }
 static double loop(int (*function)(int), int calls) {
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
@@ -42,7 +42,11 @@ _PROBES = (
 )
 
 
-def run(calls: int = 20_000, rounds: int = 7) -> list[dict[str, Any]]:
+#: short enough to fit between two interruptions of a busy machine
+_LOOP_CALLS = 500
+
+
+def run(loops: int = 40, rounds: int = 5) -> list[dict[str, Any]]:
     """Return one row per variant: ``ns_per_call``, ``added_ns`` and ``ratio_to_minimal`` (of the added nanoseconds).
 
     ``lost_records`` are collectives whose record found no room, as the loop outruns any reader. Raises
@@ -52,31 +56,38 @@ def run(calls: int = 20_000, rounds: int = 7) -> list[dict[str, Any]]:
         raise UnsupportedError("gcc is not installed; this benchmark compiles its own library: apt-get install gcc")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "libbench_probes.so"
-        frames = ["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"]
-        command = ["gcc", "-O1", *frames, "-shared", "-fPIC", "-x", "c", "-o", str(library), "-"]
+        command = ["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", str(library), "-"]
         subprocess.run(command, input=_SOURCE, text=True, check=True)
-        return _measure(library, calls, rounds)
+        return _measure(library, loops, rounds)
 
 
-def _measure(path: Path, calls: int, rounds: int) -> list[dict[str, Any]]:
+def _measure(path: Path, loops: int, rounds: int) -> list[dict[str, Any]]:
     library = ctypes.CDLL(os.fspath(path))
     for loop in (library.loop_plain, library.loop_collective):
         loop.restype = ctypes.c_double
-    plain, collective = library.loop_plain, library.loop_collective
+
+    def plain() -> float:
+        return min(library.loop_plain(_LOOP_CALLS) for _ in range(loops))
+
+    def collective() -> float:
+        return min(library.loop_collective(_LOOP_CALLS) for _ in range(loops))
+
     times: dict[str, list[float]] = {}
     lost = 0
     minimal = programs.load(sources=["minimal.c"], maps=["totals"])
     try:
         with Tracer(_PROBES) as tracer:
             for _ in range(rounds):
-                times.setdefault("no probes", []).append(plain(calls))
+                times.setdefault("no probes", []).append(plain())
                 links = _attach_minimal(minimal, path)
-                times.setdefault("minimal pair", []).append(plain(calls))
+                times.setdefault("minimal pair", []).append(plain())
                 for link in links:
                     os.close(link)
-                tracer.watch(os.getpid())
-                times.setdefault("call", []).append(plain(calls))
-                times.setdefault("collective", []).append(collective(calls))
+                reasons = [layer.reason for layer in tracer.watch(os.getpid()) if layer.status != "attached"]
+                if reasons:
+                    raise ProbeError(f"the benchmark's own library cannot be traced: {reasons[0]}")
+                times.setdefault("call", []).append(plain())
+                times.setdefault("collective", []).append(collective())
                 lost += tracer.collect().observations[os.getpid()].lost
                 tracer.unwatch(os.getpid())
     finally:
