@@ -75,31 +75,14 @@ def process_event(head: dict[str, Any], plan: ClusterPlan, rank: int, exit_code:
 
 def calls_event(head: dict[str, Any], series: list[CallSeries], interval: int, end_s: float) -> CallsEvent:
     """Return a rank's calls of an interval that ended at the true time ``end_s``, functions without any left out."""
-    rows: list[tuple[str, str]] = []
-    columns: list[tuple[int, ...]] = []
-    histogram: list[tuple[int, int, int]] = []
-    for one in series:
-        first, last = int(one.first[interval]), int(one.last[interval])
-        since_s = float(one.open_since_s[interval])
-        is_open = since_s == since_s
-        if first == last and not is_open:
-            continue
-        total_s, count = one.total_s[first:last], one.count[first:last]
-        each_ns = total_s / count * 1e9
-        longest_ns = round(float(each_ns.max())) if last > first else 0
-        age_ns = round((end_s - since_s) * 1e9) if is_open else 0
-        n_calls = int(count.sum())
-        total_ns = round(float(total_s.sum()) * 1e9)
-        columns.append((n_calls, 0, n_calls * one.payload_bytes, total_ns, longest_ns, int(is_open), age_ns))
-        buckets = np.bincount(np.log2(np.maximum(each_ns, 1)).astype(np.int64), weights=count)
-        histogram += [(len(rows), int(b), int(buckets[b])) for b in np.flatnonzero(buckets)]
-        rows.append((one.layer, one.function))
-    table = np.array(columns, dtype=np.int64).reshape(-1, 7)
-    counts = np.array(histogram, dtype=np.int64).reshape(-1, 3)
+    told = [one for one in series if one.first[interval] < one.last[interval] or one.open_since_s[interval] <= end_s]
+    table = np.array([_call_columns(one, interval, end_s) for one in told], dtype=np.int64).reshape(-1, 7)
+    histogram = [(row, *cell) for row, one in enumerate(told) for cell in _call_histogram(one, interval)]
+    cells = np.array(histogram, dtype=np.int64).reshape(-1, 3)
     return CallsEvent(
         **head,
-        layer=[layer for layer, _ in rows],
-        function=[function for _, function in rows],
+        layer=[one.layer for one in told],
+        function=[one.function for one in told],
         count=table[:, 0],
         errors=table[:, 1],
         payload_bytes=table[:, 2],
@@ -107,10 +90,26 @@ def calls_event(head: dict[str, Any], series: list[CallSeries], interval: int, e
         max_ns=table[:, 4],
         open_count=table[:, 5],
         open_age_ns=table[:, 6],
-        histogram_row=counts[:, 0],
-        histogram_bucket=counts[:, 1],
-        histogram_count=counts[:, 2],
+        histogram_row=cells[:, 0],
+        histogram_bucket=cells[:, 1],
+        histogram_count=cells[:, 2],
     )
+
+
+def _call_columns(one: CallSeries, interval: int, end_s: float) -> tuple[int, ...]:
+    ended = one.total_s[one.first[interval] : one.last[interval]]
+    count = len(ended) * one.calls
+    longest_ns = round(float(ended.max()) / one.calls * 1e9) if count else 0
+    since_s = float(one.open_since_s[interval])
+    is_open = since_s <= end_s
+    age_ns = round((end_s - since_s) * 1e9) if is_open else 0
+    return count, 0, count * one.payload_bytes, round(float(ended.sum()) * 1e9), longest_ns, int(is_open), age_ns
+
+
+def _call_histogram(one: CallSeries, interval: int) -> list[tuple[int, int]]:
+    each_ns = one.total_s[one.first[interval] : one.last[interval]] / one.calls * 1e9
+    buckets = np.bincount(np.log2(np.maximum(each_ns, 1)).astype(np.int64)).tolist()
+    return [(bucket, count * one.calls) for bucket, count in enumerate(buckets) if count]
 
 
 def collectives_event(head: dict[str, Any], series: CollectiveSeries, interval: int, clock: Clock) -> CollectivesEvent:

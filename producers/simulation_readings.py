@@ -28,18 +28,16 @@ BoolArray = NDArray[np.bool_]
 class CallSeries:
     """One rank's calls of one function in order, with the calls of each interval found in advance.
 
-    Arrays of shape ``(n_calls,)``: ``start_s`` and ``end_s`` in true time (infinite for a call that never returns),
-    ``count`` calls of ``total_s`` together. ``first`` and ``last``, of shape ``(n_intervals,)``, bound the calls that
-    returned in each interval; ``open_since_s`` is when the call in flight at its end began, NaN if there is none.
+    An entry of ``total_s``, of shape ``(n_entries,)``, is ``calls`` calls that took so long together (infinite for one
+    that never returns), each moving ``payload_bytes``. ``first`` and ``last``, of shape ``(n_intervals,)``, bound the
+    entries that returned in each interval; ``open_since_s`` is when the one in flight at its end began, NaN if none.
     """
 
     layer: str
     function: str
-    start_s: FloatArray
-    end_s: FloatArray
-    count: IntArray
-    total_s: FloatArray
+    calls: int
     payload_bytes: int
+    total_s: FloatArray
     first: IntArray
     last: IntArray
     open_since_s: FloatArray
@@ -140,11 +138,9 @@ def _series(
     return CallSeries(
         layer=layer,
         function=function,
-        start_s=start_s,
-        end_s=end_s,
-        count=np.full(len(start_s), calls, dtype=np.int64),
-        total_s=end_s - start_s,
+        calls=calls,
         payload_bytes=payload,
+        total_s=end_s - start_s,
         first=borders[:-1],
         last=borders[1:],
         open_since_s=since,

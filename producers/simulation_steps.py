@@ -150,34 +150,38 @@ class Job:
         return _Step(CHECKPOINT, begin, begin, none, written, joined, joined, enter, leave, zero, zero, zero, zero)
 
     def _work(self, now: float, kind: int) -> _Step:
-        plan, n_ranks = self._plan, self._plan.n_ranks
+        """A step of training, or of evaluation: forward only, and nobody waits for anybody."""
+        n_ranks = self._plan.n_ranks
         effects = self._effects(now)
-        base = plan.step_seconds * self._pace(now)
+        base = self._plan.step_seconds * self._pace(now)
         copy_s = base * COPY_SHARE * effects.copy * self._noise(n_ranks, 0.05)
-        own = base * (COMPUTE_SHARE - COPY_SHARE) * self._trait * self._common_noise() * self._noise(n_ranks, 0.015)
-        own = own * effects.compute * (FORWARD_SHARE if kind == EVAL else 1.0)
-        own = np.where(self._random.random(n_ranks) < 0.004, own * 1.25, own)
-        queue_s = own * (effects.contention - 1 + 0.01 * self._noise(n_ranks, 0.5))
-        data_s = base * DATA_SHARE * self._noise(n_ranks, 0.3) + effects.data_s
+        own_s = self._own_work(base, kind) * effects.compute
+        queue_s = own_s * (effects.contention - 1 + 0.01 * self._noise(n_ranks, 0.5))
+        work_s = own_s + copy_s + queue_s + effects.gc_s
         begin = self.ready
-        loaded = begin + data_s
-        work_s = own + copy_s + queue_s + effects.gc_s
+        loaded = begin + base * DATA_SHARE * self._noise(n_ranks, 0.3) + effects.data_s
         computed = np.maximum(loaded + work_s, effects.stuck_until_s)
         computed = np.where(self.death_s < computed, np.inf, computed)
         launch_s = base * LAUNCH_SHARE * self._noise(n_ranks, 0.05)
-        enter = np.full((N_BUCKETS, n_ranks), np.nan)
         if kind == EVAL:
-            forward, joined, leave = np.full(n_ranks, np.nan), computed, enter
+            forward = np.full(n_ranks, np.nan)
+            enter = leave = np.full((N_BUCKETS, n_ranks), np.nan)
+            joined = computed
         else:
-            forward = np.where(np.isfinite(computed), loaded + FORWARD_SHARE * work_s, np.inf)
+            forward = loaded + FORWARD_SHARE * work_s
             transfer_s = base * TRANSFER_SHARE / N_BUCKETS * effects.transfer
             enter, leave = self._reduce(computed, (1 - FORWARD_SHARE) * work_s, transfer_s)
             joined = leave[-1]
         ready = joined + base * OPTIMIZER_SHARE * self._noise(n_ranks, 0.05)
-        forward = np.where(np.isinf(forward), loaded + FORWARD_SHARE * own, forward)
-        return _Step(
-            kind, begin, loaded, forward, computed, joined, ready, enter, leave, copy_s, launch_s, effects.gc_s, queue_s
-        )
+        parts = (begin, loaded, forward, computed, joined, ready, enter, leave)
+        return _Step(kind, *parts, copy_s, launch_s, effects.gc_s, queue_s)
+
+    def _own_work(self, base: float, kind: int) -> FloatArray:
+        """Return a step's own work of healthy ranks, seconds of shape ``(n_ranks,)``."""
+        n_ranks = self._plan.n_ranks
+        share = (COMPUTE_SHARE - COPY_SHARE) * (FORWARD_SHARE if kind == EVAL else 1.0)
+        own_s = base * share * self._trait * self._common_noise() * self._noise(n_ranks, 0.015)
+        return np.where(self._random.random(n_ranks) < 0.004, own_s * 1.25, own_s)
 
     def _reduce(self, computed: FloatArray, backward_s: FloatArray, transfer_s: float) -> tuple[FloatArray, FloatArray]:
         """Return when each rank enters and leaves each bucket's collective; a stuck rank has not begun the first."""
