@@ -67,10 +67,10 @@ def _measure(path: Path, loops: int, rounds: int) -> list[dict[str, Any]]:
         loop.restype = ctypes.c_double
 
     def plain() -> float:
-        return min(library.loop_plain(_LOOP_CALLS) for _ in range(loops))
+        return min(float(library.loop_plain(_LOOP_CALLS)) for _ in range(loops))
 
     def collective() -> float:
-        return min(library.loop_collective(_LOOP_CALLS) for _ in range(loops))
+        return min(float(library.loop_collective(_LOOP_CALLS)) for _ in range(loops))
 
     times: dict[str, list[float]] = {}
     lost = 0
