@@ -11,7 +11,8 @@ import numpy as np
 
 from eacgm.config import AlertConfig
 from eacgm.events import AlertEvent, Evidence, FrameEvent
-from eacgm.streams.diagnose import CONSEQUENCES, Finding
+from eacgm.streams.diagnose import CONSEQUENCES
+from eacgm.streams.finding import Finding
 
 SEVERITIES = ("info", "warning", "critical")
 

@@ -1,8 +1,8 @@
 """Frames to detections: which ranks, and whether the job, are unlike what is usual, at a promised false-alarm rate.
 
 Only active windows (some step ended) are scored; a window without progress is a silence and has its own reading
-(``silence``). The mixture sees each rank's distance from its peers; a second, small one sees the job's distance from its
-own past. What both call unusual in most of the last windows is anomalous; unusual windows are not learnt from.
+(``silence``). The mixture sees each rank's distance from its peers; a second, small one sees the job's distance from
+its own past. What they call unusual in most of the last windows is anomalous; unusual windows are not learnt from.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ PAUSE_SECONDS = 3.0
 class Detection:
     """What the detector makes of one frame.
 
-    ``scores`` and ``p_values`` of shape ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell);
-    ``unusual`` marks ranks that stood out in most of the last windows,
-    ``anomalous`` those that did so at the promised false-alarm rate, for ``streak`` windows in a row; ``standing`` tells whether the rank baselines are
-    old enough to compare habits; ``job_unusual`` the same for the job against its past. ``effects`` is None in a
-    silence. ``window`` counts the job's frames.
+    ``scores`` and ``p_values`` of shape ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell).
+    ``unusual`` marks ranks that stood out in most of the last windows, ``anomalous`` those that did so at the promised
+    false-alarm rate, for ``streak`` windows in a row; ``job_unusual`` is the job against its past. ``standing`` tells
+    whether the rank baselines are old enough to compare habits. ``effects`` is None in a silence. ``window`` counts
+    the job's frames.
     """
 
     frame: FrameEvent

@@ -16,6 +16,8 @@ from eacgm.events import FloatArray
 
 #: windows that the ledger looks back
 SPAN_WINDOWS = 240
+#: the first windows only teach what is usual
+LEARNING_WINDOWS = 15
 #: a shorter pause is not worth an entry (seconds)
 MIN_PAUSE_SECONDS = 0.2
 
@@ -40,7 +42,7 @@ class Ledger:
 
     entries: deque[tuple[int, float, tuple[int, ...]]] = field(default_factory=deque)
     usual_seconds: float = 0.0
-    seen: int = 0
+    first_seconds: list[float] = field(default_factory=list)
 
     def book(self, window: int, ranks: list[int], seconds: FloatArray) -> None:
         """Enter a window: ``seconds`` of shape ``(n_ranks,)`` spent in the pause by each rank, NaN if none.
@@ -52,13 +54,16 @@ class Ledger:
             self.entries.popleft()
         told = np.nan_to_num(seconds)
         longest = float(told.max(initial=0.0))
+        if len(self.first_seconds) < LEARNING_WINDOWS:
+            self.first_seconds.append(longest)
+            self.usual_seconds = float(np.median(self.first_seconds))
+            return
         threshold = max(MIN_PAUSE_SECONDS, 5.0 * self.usual_seconds)
         if longest > threshold:
             paused = tuple(rank for rank, value in zip(ranks, told.tolist(), strict=True) if value > threshold)
             self.entries.append((window, longest - self.usual_seconds, paused))
         else:
-            self.seen = min(self.seen + 1, SPAN_WINDOWS)
-            self.usual_seconds += (longest - self.usual_seconds) / self.seen
+            self.usual_seconds += (longest - self.usual_seconds) / SPAN_WINDOWS
 
     def loss(self) -> Loss | None:
         """Return what was lost within the span, None if nothing."""
@@ -77,11 +82,11 @@ class Ledger:
         return {
             "entries": [[window, seconds, list(ranks)] for window, seconds, ranks in self.entries],
             "usual_seconds": self.usual_seconds,
-            "seen": self.seen,
+            "first_seconds": list(self.first_seconds),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
         self.entries = deque((int(w), float(s), tuple(r)) for w, s, r in state["entries"])
         self.usual_seconds = float(state["usual_seconds"])
-        self.seen = int(state["seen"])
+        self.first_seconds = [float(seconds) for seconds in state["first_seconds"]]

@@ -24,10 +24,14 @@ from eacgm.events import (
 from eacgm.streams import snapshot
 from eacgm.streams.job import Job
 from eacgm.streams.statistics import Statistics
+from eacgm.streams.window import HORIZON_NS
 
 _INPUT = frozenset({ProcessEvent, CallsEvent, CollectivesEvent, GpuEvent, HostEvent, SamplesEvent})
 #: a job not heard of for so long is forgotten
 RETIREMENT_NS = 3_600_000_000_000
+#: events from an hour ahead are believed once their own time has gone on for so long, or so many wait
+SUSPICION_NS = 2_000_000_000
+MOST_SUSPECTS = 10_000
 _NEVER = 2**63 - 1
 
 
@@ -38,7 +42,9 @@ class Pipeline:
         self.config = config or Config()
         self._idle_ns = self.config.window.idle_ms * 1_000_000
         self._jobs: dict[str, Job] = {}
+        self._clock_ns = 0
         self._deadline_ns = _NEVER
+        self._suspects: list[tuple[int, Event]] = []
         self._counts = Statistics()
 
     def push(self, event: Event) -> list[Event]:
@@ -48,7 +54,13 @@ class Pipeline:
             self._counts.ignored += 1
             return []
         clock_ns = event.published_ns or event.end_ns
-        out = self.tick(clock_ns) if clock_ns > self._deadline_ns else []
+        if clock_ns > self._clock_ns:
+            if clock_ns > self._clock_ns + HORIZON_NS and self._clock_ns:
+                return self._suspect(event, clock_ns)
+            self._clock_ns = clock_ns
+        if self._suspects:
+            self._refute()
+        out = self._rest() if self._clock_ns > self._deadline_ns else []
         job = self._jobs.get(event.job)
         if job is None:
             job = self._jobs[event.job] = Job(event.job, self.config)
@@ -57,9 +69,9 @@ class Pipeline:
         closed = windows.add(event)
         if windows.refused == refused:
             # a refused event is no sign of life: once idle, a job may go on at any later time
-            job.heard_ns = clock_ns
-            if clock_ns + self._idle_ns < self._deadline_ns:
-                self._deadline_ns = clock_ns + self._idle_ns
+            job.heard_ns = self._clock_ns
+            if self._clock_ns + self._idle_ns < self._deadline_ns:
+                self._deadline_ns = self._clock_ns + self._idle_ns
         if closed:
             out += job.close(closed, self._counts)
         return out
@@ -69,11 +81,34 @@ class Pipeline:
 
         Publication times of events count as the clock too, so a replay needs no ticks.
         """
-        if now_ns <= self._deadline_ns:
-            return []
+        out = self._believe() if self._suspects and now_ns + HORIZON_NS > self._suspects[0][0] else []
+        self._clock_ns = max(self._clock_ns, now_ns)
+        return out + self._rest() if self._clock_ns > self._deadline_ns else out
+
+    def _suspect(self, event: Event, clock_ns: int) -> list[Event]:
+        """Hold an event from an hour ahead: a long pause is over, or its node's clock is broken.
+
+        Whoever publishes next at the old time refutes it; if nobody does for a while of its time, it is believed.
+        """
+        self._suspects.append((clock_ns, event))
+        waited_ns = clock_ns - self._suspects[0][0]
+        return self._believe() if waited_ns >= SUSPICION_NS or len(self._suspects) >= MOST_SUSPECTS else []
+
+    def _refute(self) -> None:
+        self._counts.refused += len(self._suspects)
+        self._suspects = []
+
+    def _believe(self) -> list[Event]:
+        suspects, self._suspects = self._suspects, []
+        self._clock_ns = suspects[0][0]
+        self._counts.events -= len(suspects)
+        return [out for _, event in suspects for out in self.push(event)]
+
+    def _rest(self) -> list[Event]:
+        """Close idle jobs, forget those long gone; the longest silent first."""
         out: list[Event] = []
         for job in self._oldest_first():
-            silent_ns = now_ns - job.heard_ns
+            silent_ns = self._clock_ns - job.heard_ns
             if silent_ns > self._idle_ns and not job.windows.resting:
                 out += job.close(job.windows.close_all(), self._counts)
             if silent_ns > RETIREMENT_NS:
@@ -83,7 +118,7 @@ class Pipeline:
 
     def finish(self) -> list[Event]:
         """Close every open window of every job; the input has ended."""
-        out: list[Event] = []
+        out = self._believe() if self._suspects else []
         for job in self._oldest_first():
             out += job.close(job.windows.close_all(), self._counts)
         return out
@@ -104,7 +139,12 @@ class Pipeline:
 
     def snapshot(self) -> bytes:
         """Return the state of all jobs; a pipeline that restores it goes on as if nothing had happened."""
-        return self._pack("pipeline", {"jobs": [job.state() for job in self._jobs.values()]})
+        state = {
+            "jobs": [job.state() for job in self._jobs.values()],
+            "clock_ns": self._clock_ns,
+            "suspects": [event for _, event in self._suspects],
+        }
+        return self._pack("pipeline", state)
 
     def restore(self, payload: bytes) -> None:
         """Replace everything by a snapshot; raises ``InputError`` for one that is not ours or of other settings."""
@@ -112,6 +152,8 @@ class Pipeline:
         self._jobs = {}
         for job_state in state["jobs"]:
             self._load(job_state)
+        self._clock_ns = state["clock_ns"]
+        self._suspects = [(event.published_ns or event.end_ns, event) for event in state["suspects"]]
         self._counts = Statistics(**{**state["counts"], **_no_seconds()})
         self._set_deadline()
 
@@ -125,6 +167,7 @@ class Pipeline:
         """Take over one job from a snapshot and return its name; raises ``InputError`` as ``restore`` does."""
         state = self._unpack("job", payload)
         job = self._load(state["jobs"][0])
+        self._clock_ns = max(self._clock_ns, job.heard_ns)
         self._set_deadline()
         return job.name
 

@@ -37,8 +37,8 @@ HELD_OUT_ROWS = 2048
 class Scored:
     """One window's verdict on each key; arrays of shape ``(n_keys,)``, contributions ``(n_keys, n_names)`` or None.
 
-    ``unusual`` marks keys that stood out in most of the last windows, enough where a rule can say why; ``anomalous`` those
-    that did so at the promised false-alarm rate; ``streak`` counts the latter's windows in a row.
+    ``unusual`` marks keys that stood out in most of the last windows, enough where a rule can say why; ``anomalous``
+    those that did so at the promised false-alarm rate; ``streak`` counts the latter's windows in a row.
     """
 
     scores: FloatArray

@@ -196,7 +196,10 @@ def unknown(detection: Detection, detector: Detector, config: DetectConfig) -> I
         layer=feature(evidence[0].feature).layer if evidence else "other",
         ranks=ranks,
         severity="info",
-        summary=f"{name_ranks(ranks).capitalize()} behaves unlike its peers{top} while the job is slower; no known pattern fits.",
+        summary=(
+            f"{name_ranks(ranks).capitalize()} behaves unlike its peers{top} while the job is slower; "
+            "no known pattern fits."
+        ),
         started_ns=detection.frame.start_ns - UNKNOWN_WINDOWS * int(effects.window_seconds * 1e9),
         score=_finite(float(np.nanmax(detection.scores[positions]))),
         p_value=_finite(float(np.nanmin(detection.p_values[positions]))),

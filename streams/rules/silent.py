@@ -88,7 +88,10 @@ def hang(detection: Detection, detector: Detector, config: DetectConfig) -> Iter
 
 def _hang(detection: Detection, silence: Silence, ranks: tuple[int, ...]) -> Finding:
     if ranks:
-        summary = f"The job hangs for {silence.seconds:.0f} s: {name_ranks(ranks)} never entered the collective that the others wait in."
+        summary = (
+            f"The job hangs for {silence.seconds:.0f} s: {name_ranks(ranks)} never entered the collective "
+            "that the others wait in."
+        )
     else:
         summary = f"The job hangs: no step on any rank for {silence.seconds:.0f} s, and no rank stands out."
     frame, columns = detection.frame, detection.columns

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eacgm.config import DetectConfig
-from eacgm.events import Evidence, FloatArray
+from eacgm.events import BoolArray, Evidence, FloatArray
 from eacgm.streams.catalogue import feature
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.effects import Effects
@@ -120,7 +120,7 @@ def _suspect(effects: Effects, *, habit: bool) -> Suspicion | None:
     return Suspicion(parts, z, total, typical)
 
 
-def _waits_least(effects: Effects, guilty: FloatArray) -> FloatArray:
+def _waits_least(effects: Effects, guilty: BoolArray) -> BoolArray:
     """Confirm suspects by the waiting: their collectives must be shorter than the peers', where told."""
     level, expected = effects.level("collective_seconds"), effects.expected("collective_seconds", habit=False)
     if level is None or expected is None:
@@ -129,7 +129,7 @@ def _waits_least(effects: Effects, guilty: FloatArray) -> FloatArray:
 
 
 def _accuse(
-    detection: Detection, effects: Effects, suspicion: Suspicion, guilty: FloatArray, *, habit: bool
+    detection: Detection, effects: Effects, suspicion: Suspicion, guilty: BoolArray, *, habit: bool
 ) -> Iterator[Finding]:
     # whoever has less than half of the worst one's excess is carried along by it
     worst = float(suspicion.total[guilty].max())
@@ -192,6 +192,8 @@ def _finding(
     )
 
 
+#: readings closer than this to what was expected are no evidence
+MIN_SHOWN_Z = 3.0
 #: features worth showing beside a straggler, most telling first
 _SHOWN = (
     "compute_seconds", "data_wait_seconds", "cuda_memcpy_seconds", "gc_seconds", "collective_seconds",
@@ -212,18 +214,12 @@ def evidence_of(detection: Detection, effects: Effects, members: list[int], *, h
         level, expected, z = effects.level(name), effects.expected(name, habit=habit), effects.z(name, habit=habit)
         if level is None or expected is None or z is None:
             continue
-        for member in members[:4]:
-            if abs(z[member]) >= 3.0 and np.isfinite(level[member]):
-                found.append(
-                    Evidence(
-                        name,
-                        int(detection.frame.ranks[member]),
-                        float(level[member]),
-                        float(expected[member]),
-                        feature(name).unit,
-                        float(shares.get(name, 0.0)),
-                    )
-                )
+        unit, share = feature(name).unit, float(shares.get(name, 0.0))
+        found += [
+            Evidence(name, int(detection.frame.ranks[m]), float(level[m]), float(expected[m]), unit, share)
+            for m in members[:4]
+            if abs(z[m]) >= MIN_SHOWN_Z and np.isfinite(level[m])
+        ]
     return tuple(found[:12])
 
 

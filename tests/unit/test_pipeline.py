@@ -1,0 +1,166 @@
+import numpy as np
+import pytest
+
+from eacgm.config import load
+from eacgm.errors import InputError
+from eacgm.events import FrameEvent, HostEvent, ProcessEvent, SamplesEvent
+from eacgm.streams.pipeline import RETIREMENT_NS, Pipeline
+
+SECOND = 1_000_000_000
+START = 1_700_000_000
+
+
+def told(second, rank=0, job="j", **fields):
+    at = (START + second) * SECOND
+    return HostEvent(
+        job=job,
+        rank=rank,
+        node="a",
+        start_ns=at,
+        end_ns=at + SECOND,
+        published_ns=at + SECOND,
+        cpu_seconds=0.5,
+        **fields,
+    )
+
+
+def frames(events):
+    return [e for e in events if isinstance(e, FrameEvent)]
+
+
+def seconds(events):
+    return [f.start_ns // SECOND - START for f in frames(events)]
+
+
+@pytest.fixture
+def pipeline():
+    return Pipeline()
+
+
+def push(pipeline, events):
+    return [out for event in events for out in pipeline.push(event)]
+
+
+def test_frames_come_once_their_window_is_closed(pipeline):
+    assert seconds(push(pipeline, [told(0), told(0, 1)])) == []
+    assert seconds(push(pipeline, [told(1)])) == [0]
+    assert seconds(pipeline.finish()) == [1]
+
+
+def test_jobs_do_not_touch_each_other(pipeline):
+    out = push(pipeline, [event for n in range(5) for event in (told(n, job="a"), told(n, 7, job="b"))])
+    assert {(f.job, tuple(f.ranks)) for f in frames(out)} == {("a", (0,)), ("b", (7,))}
+
+
+def test_a_job_that_is_idle_by_the_clock_is_closed_by_it(pipeline):
+    push(pipeline, [told(0), told(1)])
+    assert pipeline.tick((START + 31) * SECOND) == []
+    assert seconds(pipeline.tick((START + 33) * SECOND)) == [1]
+    # the silence itself is seen once somebody speaks again
+    assert seconds(push(pipeline, [told(40), told(41)]))[:3] == [2, 3, 4]
+
+
+def test_the_publication_of_other_jobs_events_is_a_clock_too(pipeline):
+    push(pipeline, [told(0), told(1)])
+    assert seconds(push(pipeline, [told(40, job="other")])) == [1]
+
+
+def test_a_live_tick_and_a_replay_without_ticks_give_the_same():
+    events = [told(n) for n in range(4)] + [told(50 + n) for n in range(4)]
+    live, replayed = Pipeline(), Pipeline()
+    out = push(live, events[:4]) + live.tick((START + 45) * SECOND) + push(live, events[4:]) + live.finish()
+    assert out == push(replayed, events) + replayed.finish()
+
+
+def test_a_job_not_heard_of_for_an_hour_is_forgotten(pipeline):
+    push(pipeline, [told(0), told(1)])
+    pipeline.tick((START + 2) * SECOND + RETIREMENT_NS + SECOND)
+    told_so_far = pipeline.statistics()
+    assert (told_so_far.jobs, told_so_far.ranks) == (0, 0)
+    assert told_so_far.events == 2
+
+
+def test_a_restarted_job_retires_the_one_before(pipeline):
+    push(pipeline, [told(n, rank) for n in range(3) for rank in (0, 1)])
+    out = push(pipeline, [told(n, 5, incarnation=1) for n in (3, 4, 5)])
+    out += push(pipeline, [told(5, 0)]) + pipeline.finish()
+    after = [f for f in frames(out) if f.start_ns >= (START + 3) * SECOND]
+    assert {(f.incarnation, tuple(f.ranks)) for f in after} == {(1, (5,))}
+    assert pipeline.statistics().stale == 1
+
+
+def test_a_job_whose_processes_have_all_ended_is_not_judged_any_more(pipeline):
+    end = ProcessEvent(
+        job="j", rank=0, start_ns=(START + 1) * SECOND, end_ns=(START + 1) * SECOND, state="exited", exit_code=0
+    )
+    node = [told(n, None, role="node") for n in range(2, 6)]
+    assert seconds(push(pipeline, [told(0), end, *node]) + pipeline.finish()) == [0, 1]
+
+
+def test_a_broken_clock_is_refused_and_counted(pipeline):
+    push(pipeline, [told(n) for n in range(3)])
+    push(pipeline, [told(10**6)])
+    assert pipeline.statistics().refused == 1
+    assert seconds(push(pipeline, [told(3)])) == [2]
+
+
+def test_a_broken_clock_among_good_ones_shuts_nobody_out(pipeline):
+    out = push(pipeline, [event for n in range(6) for event in (told(n), told(n, 1), told(n + 10**6, 2))])
+    assert seconds(out) == [0, 1, 2, 3, 4]
+    assert pipeline.statistics().refused == 5  # the newest is still under suspicion
+    assert pipeline.statistics().late == 0
+
+
+def test_after_a_long_pause_nothing_is_lost(pipeline):
+    out = push(pipeline, [told(n) for n in range(3)] + [told(10**4 + n) for n in range(6)]) + pipeline.finish()
+    assert seconds(out) == [0, 1, 2] + [10**4 + n for n in range(6)]
+    assert pipeline.statistics().refused == 0
+
+
+def test_what_the_pipeline_writes_itself_is_not_read(pipeline):
+    out = push(pipeline, [told(n) for n in range(3)])
+    assert push(pipeline, frames(out)) == []
+    assert pipeline.statistics().ignored == 2
+
+
+def test_statistics_count_what_happened(pipeline):
+    push(pipeline, [told(n, rank, lost=1) for n in range(4) for rank in (0, 1)])
+    pipeline.push(told(0))
+    pipeline.finish()
+    counts = pipeline.statistics()
+    assert (counts.events, counts.windows, counts.frames, counts.rank_windows) == (9, 4, 4, 8)
+    assert (counts.late, counts.lost, counts.jobs, counts.ranks) == (1, 8, 1, 2)
+
+
+def test_one_job_moves_from_one_worker_to_another():
+    events = [told(n, job=job) for n in range(20) for job in ("a", "b")]
+    whole = Pipeline()
+    expected = [e for e in push(whole, events) + whole.finish() if e.job == "a"]
+    one, other = Pipeline(), Pipeline()
+    out = push(one, events[:21])
+    assert other.restore_job(one.snapshot_job("a")) == "a"
+    out = [e for e in out if e.job == "a"] + push(other, [e for e in events[21:] if e.job == "a"])
+    assert out + other.finish() == expected
+
+
+def test_foreign_snapshots_are_refused_in_one_line(pipeline):
+    push(pipeline, [told(0)])
+    with pytest.raises(InputError, match="snapshot of a pipeline; expected one of a job"):
+        pipeline.restore_job(pipeline.snapshot())
+    with pytest.raises(InputError, match=r"window\.size_ms=1000; here it is 500"):
+        Pipeline(load(settings=["window.size_ms=500"])).restore(pipeline.snapshot())
+    with pytest.raises(InputError, match="no snapshot of ours"):
+        pipeline.restore(b"hello")
+    with pytest.raises(InputError, match="no job 'x' here"):
+        pipeline.snapshot_job("x")
+
+
+def test_readings_from_elsewhere_become_frames(pipeline):
+    at = START * SECOND
+    event = SamplesEvent(
+        job="j", rank=3, start_ns=at, end_ns=at + SECOND, name=["step_seconds", "mine"], value=np.array([0.5, 7.0])
+    )
+    push(pipeline, [event])
+    (frame,) = frames(pipeline.finish())
+    assert frame.features == ["step_seconds", "mine"]
+    assert frame.values.tolist() == [[0.5, 7.0]]
