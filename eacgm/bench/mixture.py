@@ -79,7 +79,8 @@ def _draw(gaussians: Gaussians, n_rows: int, random: np.random.Generator) -> Flo
     chosen = random.integers(len(gaussians.weights), size=n_rows)
     factors = np.linalg.cholesky(gaussians.covariances)[chosen]
     noise = random.normal(size=(n_rows, gaussians.means.shape[1]))
-    return gaussians.means[chosen] + np.einsum("nij,nj->ni", factors, noise)
+    rows: FloatArray = gaussians.means[chosen] + np.einsum("nij,nj->ni", factors, noise)
+    return rows
 
 
 def _reference(gaussians: Gaussians) -> Callable[[FloatArray], object]:
