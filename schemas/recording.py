@@ -25,7 +25,6 @@ from eacgm.schemas.store import schema_of
 #: a block is closed when it holds this much, or when this long has passed since the last one
 BLOCK_BYTES = 256 * 1024
 FLUSH_SECONDS = 1.0
-#: messages the reader decodes of a file before it looks at the others
 MAGIC = b"Obj\x01"
 
 
@@ -131,10 +130,11 @@ class RecordingReader:
         topic = path.relative_to(self.folder).parts[0]
         if topic not in EVENT_OF_TOPIC:
             raise InputError(f"unknown topic {topic!r}; expected one of {', '.join(EVENT_OF_TOPIC)}", path=str(path))
-        count = 0
+        count = done_bytes = 0
         with path.open("rb") as stream:
             for block, at_bytes in self._blocks(path, stream, topic):
-                before = stream.tell()
+                self.read_bytes += stream.tell() - done_bytes
+                done_bytes = stream.tell()
                 try:
                     for record in block:
                         yield _event(topic, record, path, count)
@@ -144,7 +144,6 @@ class RecordingReader:
                 except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes provoke
                     _warn(path, at_bytes, count, error)
                     return
-                self.read_bytes += before - at_bytes
 
     def _blocks(self, path: Path, stream: BinaryIO, topic: str) -> Iterator[tuple[Any, int]]:
         """Yield each block with the offset at which it begins; stop with a warning where the file was cut off."""
@@ -160,7 +159,10 @@ class RecordingReader:
             if stream.read(1) == b"":
                 _warn(path, 0, 0, error)
                 return
-            raise InputError(f"no {topic} recording ({type(error).__name__}: {error})", path=str(path)) from None
+            raise InputError(f"no {topic} recording ({_reason(error)})", path=str(path)) from None
+        ours, theirs = schema_of(topic).parsed["name"], _record_name(blocks.writer_schema)
+        if theirs != ours:
+            raise InputError(f"no {topic} recording: it holds {theirs}, expected {ours}", path=str(path))
         count = 0
         while True:
             at_bytes = stream.tell()
@@ -182,9 +184,20 @@ def _event(topic: str, record: Any, path: Path, count: int) -> Event:
         raise InputError(str(error), path=str(path), place=f"record {count + 1}") from None
 
 
+def _record_name(schema: Any) -> str:
+    return str(schema.get("name", "no record")) if isinstance(schema, dict) else "no record"
+
+
+def _reason(error: Exception) -> str:
+    """Return an error of fastavro's in one short line; it may quote whole schemas."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:100]}" if text else type(error).__name__
+
+
 def _warn(path: Path, at_bytes: int, count: int, error: Exception) -> None:
-    reason = type(error).__name__ if not str(error) else f"{type(error).__name__}: {error}"
-    message = f"{path}: byte {at_bytes}: cut off or damaged after {count} events ({reason}); the rest is left out"
+    message = (
+        f"{path}: byte {at_bytes}: cut off or damaged after {count} events ({_reason(error)}); the rest is left out"
+    )
     warnings.warn(RecordingWarning(message), stacklevel=2)
 
 

@@ -154,7 +154,7 @@ class Pipeline:
             self._load(job_state)
         self._clock_ns = state["clock_ns"]
         self._suspects = [(event.published_ns or event.end_ns, event) for event in state["suspects"]]
-        self._counts = Statistics(**{**state["counts"], **_no_seconds()})
+        self._counts = Statistics(**state["counts"])
         self._set_deadline()
 
     def snapshot_job(self, name: str) -> bytes:
@@ -172,7 +172,8 @@ class Pipeline:
         return job.name
 
     def _pack(self, kind: str, state: dict[str, Any]) -> bytes:
-        counts = {f.name: getattr(self._counts, f.name) for f in fields(Statistics)}
+        # times are of this process, not of the state
+        counts = {f.name: getattr(self._counts, f.name) for f in fields(Statistics)} | _no_seconds()
         return snapshot.pack({"kind": kind, "size_ms": self.config.window.size_ms, "counts": counts, **state})
 
     def _unpack(self, kind: str, payload: bytes) -> dict[str, Any]:
