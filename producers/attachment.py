@@ -165,7 +165,7 @@ class Attachments:
         rows = [row for row, probe in enumerate(self._probes) if re.fullmatch(probe.library, library.name)]
         named = [row for row in rows if not self._probes[row].symbol.startswith("usdt:")]
         target = elf.ObjectFile(library.path)
-        patterns = [_pattern(self._probes[row].symbol) for row in named]
+        patterns = [_pattern(self._probes[row]) for row in named]
         sites: dict[int, _Site] = {}
         for row, functions in zip(named, target.functions(patterns) if named else [], strict=True):
             site = _function_site(self._probes[row], functions)
@@ -272,8 +272,8 @@ class Attachments:
         return LayerCoverage(layer=layer, status=status, reason="; ".join(reasons[:_REASONS]) + more, probes=count)
 
 
-def _pattern(symbol: str) -> str:
-    return elf.mangled(symbol) if "::" in symbol else symbol
+def _pattern(probe: Probe) -> elf.Pattern:
+    return elf.cpp_pattern(probe.symbol) if "::" in probe.symbol else elf.c_pattern(probe.symbol, local=probe.local)
 
 
 def _function_site(probe: Probe, functions: list[elf.Function]) -> _Site:

@@ -8,6 +8,7 @@ that the probe goes behind it.
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,6 @@ _SYMBOL = {
     ),
 }
 _FUNCTION, _INDIRECT = 2, 10
-_CHUNK = 16_384
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 #: what compilers append to the name of a function's clone (``.cold`` is no function of its own)
 _CLONE = re.compile(r"(?:\.(?:constprop|isra|part|lto_priv)\.\d+)+$")
@@ -60,14 +60,39 @@ class Marker:
     semaphore: int
 
 
-def mangled(qualified: str) -> str:
-    """Return a regular expression for the mangled names of a C++ function, any overload (Itanium C++ ABI 5.1).
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a symbol must look like: begin with one of ``prefixes`` and match ``whole`` altogether.
 
-    >>> import re
-    >>> bool(re.fullmatch(mangled("gloo::allreduce"), "_ZN4gloo9allreduceERKNS_16AllreduceOptionsE"))
+    The prefixes are what makes finding fast, so they should be long. ``local`` looks for symbols that are not exported
+    as well; in a large library that is not stripped those are many times more.
+    """
+
+    prefixes: tuple[bytes, ...]
+    whole: re.Pattern[str]
+    local: bool = False
+
+
+def c_pattern(expression: str, *, local: bool = False) -> Pattern:
+    """Return the pattern for C names by a regular expression.
+
+    >>> c_pattern("cudaMemcpy(_ptds)?").prefixes, c_pattern("cuda?Free").prefixes
+    ((b'cudaMemcpy',), (b'cud',))
+    """
+    literal = re.match(r"(?:\w(?![?*{]))*", expression)
+    return Pattern((literal.group().encode() if literal else b"",), re.compile(expression), local)
+
+
+def cpp_pattern(qualified: str) -> Pattern:
+    """Return the pattern for the mangled names of a C++ function, any overload (Itanium C++ ABI 5.1).
+
+    >>> bool(cpp_pattern("gloo::allreduce").whole.fullmatch("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE"))
     True
     """
-    return "_ZNK?" + "".join(f"{len(part)}{re.escape(part)}" for part in qualified.split("::")) + "E.*"
+    parts = [f"{len(part)}{part}" for part in qualified.split("::")]
+    # the scope alone: functions of one class are then found in one go
+    scope, name = "".join(parts[:-1]), "".join(parts)
+    return Pattern((f"_ZN{scope}".encode(), f"_ZNK{scope}".encode()), re.compile(f"_ZNK?{re.escape(name)}E.*"))
 
 
 class ObjectFile:
@@ -104,23 +129,25 @@ class ObjectFile:
                 return address - start + offset
         return None
 
-    def functions(self, patterns: Sequence[str]) -> list[list[Function]]:
-        """Return, for each pattern, the functions whose symbol matches it as a whole, one for each address.
+    def functions(self, patterns: Sequence[Pattern]) -> list[list[Function]]:
+        """Return, for each pattern, the functions whose symbol matches it, one for each address.
 
-        Patterns are regular expressions. Names are without versions and without the suffixes of compilers' clones.
-        Aliases share an address and come once, under the first of their names.
+        Names are without versions and without the suffixes of compilers' clones. Aliases share an address and come
+        once, under one of their names.
         """
-        either = re.compile(f"^(?:{'|'.join(patterns)})$", re.MULTILINE)
-        whole = [re.compile(pattern) for pattern in patterns]
         found: list[dict[int, str]] = [{} for _ in patterns]
-        with self._open() as elf:
-            for names, addresses in _symbols(elf):
-                ends = np.cumsum([len(name) + 1 for name in names])
-                for match in either.finditer("\n".join(names)):
-                    address = int(addresses[np.searchsorted(ends, match.start(), side="right")])
-                    for pattern, row in zip(whole, found, strict=True):
-                        if pattern.fullmatch(match.group()):
-                            row.setdefault(address, match.group())
+        with self._open() as elf, mmap.mmap(elf.stream.fileno(), 0, prot=mmap.PROT_READ) as data:
+            for section_name in (".dynsym", ".symtab"):
+                symbols = _symbols(elf, data, section_name)
+                if symbols is None:
+                    continue
+                wanted = [i for i, p in enumerate(patterns) if section_name == ".dynsym" or p.local]
+                for prefix in sorted({prefix for i in wanted for prefix in patterns[i].prefixes}):
+                    rows = [i for i in wanted if prefix in patterns[i].prefixes]
+                    for address, name in symbols.beginning_with(prefix):
+                        for row in rows:
+                            if patterns[row].whole.fullmatch(name):
+                                found[row].setdefault(address, name)
             resolved = [[self._function(elf.stream, *item) for item in row.items()] for row in found]
         return [[function for function in row if function is not None] for row in resolved]
 
@@ -155,23 +182,39 @@ class ObjectFile:
             yield Marker(provider, name, offset, counter or 0)
 
 
-def _symbols(elf: ELFFile) -> Iterator[tuple[list[str], NDArray[np.uint64]]]:
-    """Yield the names and addresses of all functions, some thousands at a time: a large library has 100 MB of them."""
-    for section_name in (".dynsym", ".symtab"):
-        section = elf.get_section_by_name(section_name)
-        if section is None or section["sh_type"] == "SHT_NOBITS":
-            continue
-        rows = np.frombuffer(section.data(), dtype=_SYMBOL[elf.elfclass])
+class _Symbols:
+    """The functions of one symbol table: ``names`` are places in ``data``, sorted, ``addresses`` go with them."""
+
+    def __init__(self, data: mmap.mmap, strings: tuple[int, int], rows: NDArray[Any]) -> None:
         kinds = rows["info"] & 0xF
         rows = rows[((kinds == _FUNCTION) | (kinds == _INDIRECT)) & (rows["section"] != 0) & (rows["value"] != 0)]
-        strings: bytes = elf.get_section(section["sh_link"]).data()
-        for first in range(0, len(rows), _CHUNK):
-            chunk = rows[first : first + _CHUNK]
-            names = []
-            for start in chunk["name"].tolist():
-                name = strings[start : strings.index(b"\0", start)].decode("latin-1")
-                names.append(_CLONE.sub("", name) if "." in name else name)
-            yield names, chunk["value"].astype(np.uint64)
+        order = np.argsort(rows["name"], kind="stable")
+        self._data = data
+        self._first, self._end = strings
+        self._names = rows["name"][order].astype(np.int64) + self._first
+        self._addresses = rows["value"][order].astype(np.int64)
+
+    def beginning_with(self, prefix: bytes) -> Iterator[tuple[int, str]]:
+        """Yield address and name of every function whose name begins so; nothing for an empty prefix."""
+        at = self._data.find(prefix, self._first, self._end) if prefix else -1
+        while at >= 0:
+            # the bytes may stand within a longer name: they are a symbol's only if one begins here
+            first, last = np.searchsorted(self._names, [at, at + 1]).tolist()
+            if first < last:
+                name = _CLONE.sub("", self._data[at : self._data.find(b"\0", at)].decode("latin-1"))
+                yield from ((address, name) for address in self._addresses[first:last].tolist())
+            at = self._data.find(prefix, at + 1, self._end)
+
+
+def _symbols(elf: ELFFile, data: mmap.mmap, section_name: str) -> _Symbols | None:
+    section = elf.get_section_by_name(section_name)
+    if section is None or section["sh_type"] == "SHT_NOBITS":
+        return None
+    strings = elf.get_section(section["sh_link"])
+    first = int(strings["sh_offset"])
+    start = int(section["sh_offset"])
+    rows = np.frombuffer(data[start : start + int(section["sh_size"])], dtype=_SYMBOL[elf.elfclass])
+    return _Symbols(data, (first, first + int(strings["sh_size"])), rows)
 
 
 def is_emulated(code: bytes) -> bool:

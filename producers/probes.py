@@ -42,7 +42,8 @@ class Probe:
 
     ``errors`` says which return values are errors: ``nonzero``, ``negative`` (both of an int), ``null`` or none.
     ``bytes_argument``, ``datatype_argument`` and ``communicator_argument`` count from 1 (0: there is none); with a
-    datatype (NCCL's) the bytes are a count of elements. ``rare`` allows a probe that the kernel must single-step (14
+    datatype (NCCL's) the bytes are a count of elements. ``local`` looks for a C symbol
+    that is not exported too. ``rare`` allows a probe that the kernel must single-step (14
     us a hit).
     """
 
@@ -57,6 +58,7 @@ class Probe:
     communicator_argument: int = 0
     choice: tuple[str, int] | None = None
     rare: bool = False
+    local: bool = False
 
     def cookie(self, function_id: int) -> int:
         """Return what the programs are told about this probe; the bits are those of bpf/calls.c."""
@@ -78,6 +80,7 @@ _NCCL = r"libnccl\.so.*"
 _C10D_OPERATIONS = {
     "allreduce": "allreduce",
     "allreduce_coalesced": "allreduce",
+    "allreduce_sparse": "allreduce",
     "broadcast": "broadcast",
     "barrier": "barrier",
     "allgather": "allgather",
@@ -87,6 +90,7 @@ _C10D_OPERATIONS = {
     "reduce": "reduce",
     "reduce_scatter": "reduce_scatter",
     "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
     "gather": "gather",
     "scatter": "scatter",
     "alltoall": "alltoall",
@@ -185,6 +189,6 @@ DEFAULT_PROBES: tuple[Probe, ...] = (
     _cuda("cuEventSynchronize", "cudaEventSynchronize", 1),
     _cuda("cuCtxSynchronize", "cudaDeviceSynchronize", 1),
     # Python's collector of cycles: by its symbol, by its static markers in a stripped interpreter
-    Probe("python", _PYTHON, "gc_collect_main", "gc", "gc", choice=("gc", 0)),
+    Probe("python", _PYTHON, "gc_collect_main", "gc", "gc", choice=("gc", 0), local=True),
     Probe("python", _PYTHON, "usdt:python:gc__start:gc__done", "gc", "gc", choice=("gc", 1), rare=True),
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel, programs
-from eacgm.producers.elf import ObjectFile
+from eacgm.producers.elf import ObjectFile, c_pattern
 from eacgm.producers.probes import Probe
 from eacgm.producers.tracer import Tracer
 
@@ -108,7 +108,7 @@ def _row(name: str, best: dict[str, float], lost: int) -> dict[str, Any]:
 
 
 def _attach_minimal(minimal: programs.Programs, path: Path) -> list[int]:
-    ((function,),) = ObjectFile(os.fspath(path)).functions(["plain"])
+    ((function,),) = ObjectFile(os.fspath(path)).functions([c_pattern("plain")])
     links: list[int] = []
     for name, at_return in (("minimal_return", True), ("minimal_entry", False)):
         place = (minimal.programs[name], os.fspath(path))

@@ -1,10 +1,9 @@
-import re
 import subprocess
 
 import pytest
 
 from eacgm.errors import ProbeError
-from eacgm.producers.elf import ObjectFile, is_emulated, mangled
+from eacgm.producers.elf import ObjectFile, c_pattern, cpp_pattern, is_emulated
 
 _SOURCE = """
 #include <stddef.h>
@@ -36,7 +35,7 @@ def library(tmp_path_factory):
 
 
 def one(library, pattern):
-    (functions,) = ObjectFile(str(library)).functions([pattern])
+    (functions,) = ObjectFile(str(library)).functions([c_pattern(pattern) if isinstance(pattern, str) else pattern])
     return functions
 
 
@@ -53,21 +52,32 @@ def test_aliases_of_one_address_come_once(library):
 
 
 def test_a_static_function_is_found_in_the_symbol_table_and_not_in_a_stripped_file(library, tmp_path):
-    assert len(one(library, "hidden")) == 1
+    assert one(library, "hidden") == []
+    assert len(one(library, c_pattern("hidden", local=True))) == 1
     stripped = tmp_path / "stripped.so"
     subprocess.run(["strip", "-o", stripped, library], check=True)
-    assert one(stripped, "hidden") == []
+    assert one(stripped, c_pattern("hidden", local=True)) == []
     assert one(stripped, "plain") == one(library, "plain")
 
 
 def test_all_overloads_of_a_cpp_name_are_found_and_no_longer_names(library):
-    names = [function.name for function in one(library, mangled("ring::inner::Group::reduce"))]
+    names = [function.name for function in one(library, cpp_pattern("ring::inner::Group::reduce"))]
     assert sorted(names) == ["_ZN4ring5inner5Group6reduceEi", "_ZNK4ring5inner5Group6reduceEd"]
 
 
 def test_each_pattern_gets_its_own_functions_in_one_reading(library):
-    found = ObjectFile(str(library)).functions(["plain", "absent", "ca.*", "plain"])
+    found = ObjectFile(str(library)).functions([c_pattern(text) for text in ("plain", "absent", "ca.*", "plain")])
     assert [[function.name for function in row] for row in found] == [["plain"], [], ["caller"], ["plain"]]
+
+
+def test_a_name_that_is_the_end_of_a_longer_one_is_found_once(library, tmp_path):
+    # linkers store `Start` within `pStart`, as in libnccl (ncclAllReduce, pncclAllReduce)
+    source = "int Start(int n) { return n; } int pStart(int n) { return n + 1; } int Starter(int n) { return n + 2; }"
+    merged = tmp_path / "merged.so"
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-Wl,-O2", "-x", "c", "-o", merged, "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    assert [function.name for function in one(merged, "Start")] == ["Start"]
+    assert [function.name for function in one(merged, "pStart")] == ["pStart"]
 
 
 def test_a_first_instruction_that_must_be_stepped_is_told(library):
@@ -99,8 +109,9 @@ def test_instructions_that_the_kernel_emulates(code, emulated):
 
 
 def test_a_cpp_name_without_arguments_of_another_class_does_not_match():
-    assert not re.fullmatch(mangled("c10d::Work::wait"), "_ZN4c10d8WorkInfo4waitEv")
-    assert re.fullmatch(mangled("c10d::Work::wait"), "_ZN4c10d4Work4waitENSt6chrono8durationE")
+    whole = cpp_pattern("c10d::Work::wait").whole
+    assert not whole.fullmatch("_ZN4c10d8WorkInfo4waitEv")
+    assert whole.fullmatch("_ZN4c10d4Work4waitENSt6chrono8durationE")
 
 
 def test_what_is_no_elf_file_is_refused_in_one_line(tmp_path):
@@ -118,5 +129,5 @@ def test_a_truncated_library_is_refused_in_one_line(library, tmp_path):
         cut = tmp_path / "cut.so"
         cut.write_bytes(whole[:length])
         with pytest.raises(ProbeError) as caught:
-            ObjectFile(str(cut)).functions(["plain"])
+            ObjectFile(str(cut)).functions([c_pattern("plain")])
         assert "\n" not in str(caught.value)
