@@ -22,7 +22,12 @@ LINE_SECONDS = 10.0
 
 def print_json(record: Mapping[str, Any]) -> None:
     """Print one record as one line of JSON, keys in the order given."""
-    click.echo(json.dumps(record, separators=(",", ":"), allow_nan=False))
+    click.echo(json.dumps(record, separators=(",", ":"), allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return a numpy number as Python's own."""
+    return value.item()
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:

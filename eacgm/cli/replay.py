@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eacgm.cli.options import config_options, instant, json_option
-from eacgm.cli.output import Progress, note, print_json, print_line, show
+from eacgm.cli.output import Progress, note, show
 from eacgm.errors import InputError
 
 if TYPE_CHECKING:
     from eacgm.config import Config
-    from eacgm.events import AlertEvent
     from eacgm.streams.replay import Progress as ReplayProgress
 
 
@@ -36,6 +35,7 @@ def command(source: Path, since: int | None, until: int | None, config: Config, 
     Example:
       eacgm replay recording --since 2026-01-01T00:02:00Z --json
     """  # noqa: D301 - click reads the backspace as: keep these lines
+    from eacgm.cli.live import print_alert
     from eacgm.events import AlertEvent, FrameEvent
     from eacgm.schemas.recording import RecordingReader
     from eacgm.streams.replay import replay
@@ -58,7 +58,7 @@ def command(source: Path, since: int | None, until: int | None, config: Config, 
                 alerts += 1
                 incidents += event.state == "open"
                 progress.pause()
-                _print_alert(event, as_json)
+                print_alert(event, as_json=as_json)
     assert last is not None
     if not last.events:
         raise InputError("no event lies between --since and --until; widen them", path=str(source))
@@ -77,19 +77,6 @@ def _closing(last: ReplayProgress, windows: int) -> str:
     counts = {"lost": told.lost, "late": told.late, "refused": told.refused, "duplicates": told.duplicates}
     missed = "".join(f", {show(count)} {name}" for name, count in counts.items() if count)
     return f"{show(windows)} windows of {show(told.ranks)} ranks ({show(last.events)} events{missed})"
-
-
-def _print_alert(alert: AlertEvent, as_json: bool) -> None:
-    if as_json:
-        from eacgm.streams.alert import to_json
-
-        print_json(to_json(alert))
-        return
-    from eacgm.cli.live import alert_line
-    from eacgm.streams.alert import rfc3339
-
-    text, style = alert_line(alert)
-    print_line(f"{rfc3339(alert.published_ns)}  {text}", style)
 
 
 @contextmanager

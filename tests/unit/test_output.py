@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from eacgm.cli.output import Progress, print_json, print_line, print_table
@@ -20,6 +21,11 @@ def test_a_record_is_one_line_of_json_in_the_order_given(capsys):
     told = capsys.readouterr().out
     assert told.count("\n") == 1
     assert list(json.loads(told)) == ["b", "a"]
+
+
+def test_numbers_of_numpy_are_records_too(capsys):
+    print_json({"count": np.int64(3), "ratio": np.float64(0.5)})
+    assert json.loads(capsys.readouterr().out) == {"count": 3, "ratio": 0.5}
 
 
 def test_a_number_that_json_lacks_is_refused():
