@@ -186,5 +186,5 @@ class Scorer:
         self.windows = int(state["windows"])
         self.held_out = deque(np.array(rows, dtype=np.float64) for rows in state["held_out"])
         self._keys = [int(key) for key in state["keys"]]
-        self._flags = np.array(state["flags"], dtype=bool).reshape(len(self._keys), -1, 2)
+        self._flags = np.array(state["flags"], dtype=bool)
         self._streak = np.array(state["streak"], dtype=np.int64)
