@@ -73,7 +73,7 @@ def train_step(model: nn.Module, optimizer: Any, pixels: Any, labels: Any) -> fl
 
 
 def train(reader: BatchReader, arguments: argparse.Namespace, rank: int) -> None:
-    """Train until the steps are done or the data source hangs up, printing step, loss and speed."""
+    """Train until the steps are done or the data source hangs up, telling step, loss and mean step time."""
     torch.manual_seed(0)
     model = DistributedDataParallel(classifier(arguments.features, arguments.hidden, arguments.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate, momentum=0.9)
@@ -86,7 +86,8 @@ def train(reader: BatchReader, arguments: argparse.Namespace, rank: int) -> None
         loss = train_step(model, optimizer, *batch)
         if step == 1 or step % arguments.print_every == 0:
             now = time.monotonic()
-            print(f"rank {rank} step {step} loss {loss:.4f} {(step - told) / (now - since):.1f} steps/s", flush=True)
+            step_ms = (now - since) * 1000.0 / (step - told)
+            print(f"rank {rank} step {step} loss {loss:.4f} {step_ms:.2f} ms/step", flush=True)
             since, told = now, step
     print(f"rank {rank}: done", flush=True)
 

@@ -17,7 +17,7 @@ from eacgm.demo.interpreters import Interpreter
 from eacgm.errors import EacgmError
 
 JOB = Path(__file__).with_name("job.py")
-_PROGRESS = re.compile(r"step (\d+) loss ([0-9.]+) ([0-9.]+) steps/s")
+_PROGRESS = re.compile(r"step (\d+) loss ([0-9.]+) ([0-9.]+) ms/step\n")
 #: what a rank inherits from the demo's environment; nothing else of it reaches the job
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "TMPDIR")
 
@@ -133,11 +133,18 @@ class TrainingJob:
 
     def progress(self) -> tuple[int, float] | None:
         """Return rank 0's last told step and loss; None before the first."""
+        told = self._told()
+        return (int(told[-1][0]), float(told[-1][1])) if told else None
+
+    def step_times_ms(self) -> list[float]:
+        """Return the step times that rank 0 has told so far, in milliseconds."""
+        return [float(step_ms) for _, _, step_ms in self._told()]
+
+    def _told(self) -> list[tuple[str, str, str]]:
         try:
-            found = _PROGRESS.findall((self._logs / "rank-0.log").read_text(errors="replace"))
+            return _PROGRESS.findall((self._logs / "rank-0.log").read_text(errors="replace"))
         except OSError:
-            return None
-        return (int(found[-1][0]), float(found[-1][1])) if found else None
+            return []
 
     def check(self) -> None:
         """Raise ``EacgmError`` with the rank's own last words if a rank has ended."""

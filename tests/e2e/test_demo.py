@@ -198,7 +198,8 @@ def test_run_finds_a_job_tells_its_hang_and_replays_to_the_same_bytes(tmp_path):
             with TrainingJob(find(), logs, n_ranks=4, arguments=("--print-every", "5")) as job:
                 job.wait_for_step(150, timeout_seconds=120)
                 os.kill(job.pids[3], signal.SIGSTOP)
-                alerted = eventually(lambda: (tmp_path / "alerts").read_text().count("\n"), within_seconds=30)
+                # other jobs of this machine are watched as well, and may have alerts of their own
+                alerted = eventually(lambda: f'"job":"{job.name}"' in (tmp_path / "alerts").read_text(), 30)
                 os.kill(job.pids[3], signal.SIGCONT)
                 assert alerted, "no alert within 30 s of the stop"
                 watch.send_signal(signal.SIGTERM)
@@ -209,6 +210,6 @@ def test_run_finds_a_job_tells_its_hang_and_replays_to_the_same_bytes(tmp_path):
         live_text = (tmp_path / "alerts").read_text()
     alerts = [alert for alert in alerts_in(live_text) if alert["job"] == job.name]
     assert (alerts[0]["cause"], alerts[0]["ranks"]) == ("hang", [3])
-    assert re.search(r"\d+ events, \d+ windows, 0 lost", told.replace(",", "", 1)) or "events" in told
+    assert re.search(r"[\d,]+ events, [\d,]+ windows, 0 lost", told)
     replayed = run_eacgm("replay", str(recording), "--json", "--set", "detect.warmup_windows=10")
     assert replayed.stdout == live_text
