@@ -96,7 +96,6 @@ def test_another_thread_does_not_count_for_the_step_thread(tracer, watched):
     seen = host(tracer, watched)
     assert seen.cpu_seconds > 0.25
     assert seen.step_thread_cpu_seconds < 0.1
-    assert seen.step_thread_blocked_seconds < 0.2
 
 
 def test_the_time_of_threads_that_ended_is_not_lost(tracer, watched):
