@@ -1,5 +1,6 @@
 """Laws of the pipeline: one window an event, no dependence on order within the lateness, invisible snapshots."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from eacgm.config import WindowConfig
 from eacgm.errors import InputError
-from eacgm.events import CallsEvent, CollectivesEvent, HostEvent, ProcessEvent
+from eacgm.events import AlertEvent, CallsEvent, CollectivesEvent, HostEvent, ProcessEvent
+from eacgm.producers.simulation import simulate
+from eacgm.producers.simulation_plan import ClusterPlan, parse_faults
 from eacgm.streams.pipeline import Pipeline
 from eacgm.streams.window import Windows
 
@@ -141,3 +144,21 @@ def test_a_message_delivered_twice_changes_nothing(repeated, n_seconds):
 def test_foreign_bytes_never_restore(payload):
     with pytest.raises(InputError):
         Pipeline().restore(payload)
+
+
+def test_a_snapshot_in_an_incident_is_invisible():
+    plan = ClusterPlan(n_ranks=4, seconds=110, seed=3)
+    plan = replace(plan, faults=parse_faults(["slow_compute@2:60-90"], plan))
+    events = list(simulate(plan))
+    one = Pipeline()
+    copies, out = [], []
+    for n, event in enumerate(events):
+        if n % (len(events) // 6) == 1:
+            copy = Pipeline()
+            copy.restore(one.snapshot())
+            copies.append((n, len(out), copy))
+        out += one.push(event)
+    out += one.finish()
+    assert any(isinstance(e, AlertEvent) for e in out)
+    for n, told, copy in copies:
+        assert run(copy, events[n:]) + copy.finish() == out[told:]
