@@ -32,6 +32,9 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "enqueue": ("c10d_enqueue", ""),
 }
 
+#: the cookie's bit that asks for a record of each call (bpf/calls.c)
+RECORD_BIT = 33
+
 #: what return value is an error -> the number in the cookie (bpf/calls.c)
 ERRORS = {"": 0, "nonzero": 1, "negative": 2, "null": 3}
 
@@ -65,7 +68,7 @@ class Probe:
         bits = function_id | ERRORS[self.errors] << 16
         bits |= self.bytes_argument << 20 | self.datatype_argument << 24 | self.communicator_argument << 28
         bits |= (self.kind == "step") << 32
-        bits |= (self.kind in ("collective", "execute")) << 33
+        bits |= (self.kind in ("collective", "execute")) << RECORD_BIT
         bits |= self.symbol.startswith("usdt:") << 34
         return bits
 

@@ -23,17 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eacgm.errors import ProbeError
-from eacgm.events import IntArray, LayerCoverage
+from eacgm.events import LayerCoverage
 from eacgm.producers import clock, kernel, maps, programs
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount, thread_times
 from eacgm.producers.attachment import Attachments
 from eacgm.producers.maps import KernelMap
-from eacgm.producers.observation import Collection, Lifecycle, Observation
+from eacgm.producers.observation import Collection, Lifecycle
 from eacgm.producers.probes import DEFAULT_PROBES, Probe
 from eacgm.producers.ring import Ring
+from eacgm.producers.snapshot import Snapshot, Watched, observe
 
 _KINDS = {1: "fork", 2: "exec", 3: "exit"}
-_RECORD_BIT = 33
 #: collections that an exit's report may wait for its code
 _EXIT_ATTEMPTS = 3
 _MAPS = (
@@ -49,19 +49,6 @@ _MAPS = (
 )
 #: the letter of /proc/PID/stat -> what the thread is doing
 _STATES = {"R": maps.RUNNING, "D": maps.UNINTERRUPTIBLE, "T": maps.STOPPED, "t": maps.STOPPED}
-
-
-@dataclass(slots=True)
-class _Watched:
-    """What is kept for one watched process."""
-
-    pid: int
-    pidfd: int
-    start_ns: int
-    host: HostAccount
-    calls: CallAccount
-    collectives: CollectiveAccount
-    lost: int = 0
 
 
 @dataclass(slots=True)
@@ -86,7 +73,7 @@ class Tracer:
         record_pages: int = 256,
         uprobe_multi: bool | None = None,
     ) -> None:
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, Watched] = {}
         self._pending_exits: list[_PendingExit] = []
         self._lost_lifecycles = 0
         self._unattributed = 0
@@ -146,7 +133,7 @@ class Tracer:
                 ) from None
             functions = self._attachments.functions
             now = clock.read()
-            self._watched[pid] = _Watched(
+            self._watched[pid] = Watched(
                 pid=pid,
                 pidfd=pidfd,
                 start_ns=now.monotonic_ns + now.offset_ns,
@@ -204,62 +191,47 @@ class Tracer:
 
         ``now_ns`` is the interval's end (UTC), None for the clock's. Exited processes stay until ``unwatch``.
         """
+        snapshot = self._read()
+        end_ns = now_ns if now_ns is not None else snapshot.clock.monotonic_ns + snapshot.clock.offset_ns
+        observations = {pid: observe(watched, snapshot, end_ns) for pid, watched in self._watched.items()}
+        lost_lifecycles, unattributed = self._node_counters()
+        return Collection(
+            end_ns=end_ns,
+            clock_error_ns=snapshot.clock.error_ns,
+            observations=observations,
+            lifecycles=self._drain_lifecycles(snapshot.clock.offset_ns),
+            lost_lifecycles=lost_lifecycles,
+            unattributed_retransmits=unattributed,
+        )
+
+    def _read(self) -> Snapshot:
+        """Read all maps; the order matters.
+
+        The interval's number goes up first, so that maxima stay apart; departed threads come before the living, so that
+        none counts twice; threads come before the open calls, so that none in flight looks settled.
+        """
         interval = self._interval
         self._interval += 1
         self._maps["interval"].put(0, self._interval)
         departed = _by_number(*self._maps["departed"].read())
         tids, threads = self._maps["threads"].read()
         reading = clock.read()
-        keys, calls = self._open_calls(tids, threads)
+        open_keys, open_calls = self._open_calls(tids, threads)
         row_keys, rows = self._maps["rows"].read()
-        traffic = _by_number(*self._maps["traffic"].read())
-        processes = _by_number(*self._maps["processes"].read())
-        records = self._records.drain()
-        end_ns = now_ns if now_ns is not None else reading.monotonic_ns + reading.offset_ns
-        times = thread_times(threads, reading.monotonic_ns)
-        observations = {}
-        for pid, watched in self._watched.items():
-            mine = threads["tgid"] == pid
-            process = processes.get(pid)
-            host = watched.host.collect(
-                tids[mine],
-                times[mine],
-                threads["state"][mine].astype(np.int64),
-                _row(departed.get(pid), "time_ns", maps.N_TIMES),
-                int(process["step_tid"]) if process is not None else 0,
-                np.array(traffic[pid].tolist() if pid in traffic else (0, 0, 0), dtype=np.int64),
-            )
-            open_mine = keys["tgid"] == pid
-            rows_mine = row_keys["tgid"] == pid
-            ages_ns = np.maximum(reading.monotonic_ns - calls["start_ns"][open_mine].astype(np.int64), 0)
-            lost = int(process["lost"]) if process is not None else watched.lost
-            is_record = open_mine & ((keys["cookie"] >> np.uint64(_RECORD_BIT)) & np.uint64(1) == 1)
-            observations[pid] = Observation(
-                pid=pid,
-                start_ns=watched.start_ns,
-                end_ns=max(end_ns, watched.start_ns),
-                lost=lost - watched.lost,
-                calls=watched.calls.collect(
-                    row_keys["function"][rows_mine].astype(np.int64),
-                    rows[rows_mine],
-                    interval,
-                    calls["function"][open_mine].astype(np.int64),
-                    ages_ns,
-                ),
-                collectives=watched.collectives.collect(
-                    records[records["tgid"] == pid], calls[is_record], reading.offset_ns
-                ),
-                host=host,
-            )
-            watched.lost, watched.start_ns = lost, max(end_ns, watched.start_ns)
-        lost_lifecycles, unattributed = self._node_counters()
-        return Collection(
-            end_ns=end_ns,
-            clock_error_ns=reading.error_ns,
-            observations=observations,
-            lifecycles=self._drain_lifecycles(reading.offset_ns),
-            lost_lifecycles=lost_lifecycles,
-            unattributed_retransmits=unattributed,
+        return Snapshot(
+            interval=interval,
+            clock=reading,
+            tids=tids,
+            threads=threads,
+            times=thread_times(threads, reading.monotonic_ns),
+            departed=departed,
+            open_keys=open_keys,
+            open_calls=open_calls,
+            row_keys=row_keys,
+            rows=rows,
+            traffic=_by_number(*self._maps["traffic"].read()),
+            processes=_by_number(*self._maps["processes"].read()),
+            records=self._records.drain(),
         )
 
     def _open_calls(self, tids: NDArray[Any], threads: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -313,13 +285,6 @@ class Tracer:
 
 def _by_number(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, Any]:
     return dict(zip(keys.tolist(), values, strict=True))
-
-
-def _row(value: Any, column: str, length: int) -> IntArray:
-    if value is None:
-        return np.zeros(length, dtype=np.int64)
-    row: IntArray = value[column].astype(np.int64)
-    return row
 
 
 def _exit_code(pid: int, pidfd: int) -> int | None:

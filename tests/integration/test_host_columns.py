@@ -101,6 +101,9 @@ def test_another_thread_does_not_count_for_the_step_thread(tracer, watched):
 def test_the_time_of_threads_that_ended_is_not_lost(tracer, watched):
     watched.run(f"ts = [threading.Thread(target=lambda: {spin(0.1)}) for _ in range(3)]")
     watched.run("[(t.start(), t.join()) for t in ts]")
+    while len(os.listdir(f"/proc/{watched.pid}/task")) > 1:  # a joined thread may still be on its way out
+        time.sleep(0.01)
+    time.sleep(0.2)
     seen = host(tracer, watched)
     assert seen.cpu_seconds == on_cpu(0.3)
     assert seen.threads == 1

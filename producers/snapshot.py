@@ -1,0 +1,86 @@
+"""One reading of all maps, and each watched process's part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eacgm.events import IntArray
+from eacgm.producers import maps
+from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount
+from eacgm.producers.clock import ClockReading
+from eacgm.producers.observation import Observation
+from eacgm.producers.probes import RECORD_BIT
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is kept for one watched process."""
+
+    pid: int
+    pidfd: int
+    start_ns: int
+    host: HostAccount
+    calls: CallAccount
+    collectives: CollectiveAccount
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All maps as read for one interval, the dicts by pid, the arrays by the columns of ``eacgm.producers.maps``."""
+
+    interval: int
+    clock: ClockReading
+    tids: NDArray[Any]
+    threads: NDArray[Any]
+    times: IntArray
+    departed: dict[int, Any]
+    open_keys: NDArray[Any]
+    open_calls: NDArray[Any]
+    row_keys: NDArray[Any]
+    rows: NDArray[Any]
+    traffic: dict[int, Any]
+    processes: dict[int, Any]
+    records: NDArray[Any]
+
+
+def observe(watched: Watched, seen: Snapshot, end_ns: int) -> Observation:
+    """Take one process's part out of what was read, and end its interval."""
+    pid, process = watched.pid, seen.processes.get(watched.pid)
+    mine, row_mine, open_mine = seen.threads["tgid"] == pid, seen.row_keys["tgid"] == pid, seen.open_keys["tgid"] == pid
+    is_record = open_mine & (seen.open_keys["cookie"] >> np.uint64(RECORD_BIT) & np.uint64(1) == 1)
+    lost = int(process["lost"]) if process is not None else watched.lost
+    host = watched.host.collect(
+        seen.tids[mine],
+        seen.times[mine],
+        seen.threads["state"][mine].astype(np.int64),
+        _row(seen.departed.get(pid), "time_ns", maps.N_TIMES),
+        int(process["step_tid"]) if process is not None else 0,
+        np.array(seen.traffic[pid].tolist() if pid in seen.traffic else (0, 0, 0), dtype=np.int64),
+    )
+    ages_ns = seen.clock.monotonic_ns - seen.open_calls["start_ns"][open_mine].astype(np.int64)
+    calls = watched.calls.collect(
+        seen.row_keys["function"][row_mine].astype(np.int64),
+        seen.rows[row_mine],
+        seen.interval,
+        seen.open_calls["function"][open_mine].astype(np.int64),
+        np.maximum(ages_ns, 0),
+    )
+    records = seen.records[seen.records["tgid"] == pid]
+    collectives = watched.collectives.collect(records, seen.open_calls[is_record], seen.clock.offset_ns)
+    start_ns, end_ns = watched.start_ns, max(end_ns, watched.start_ns)
+    lost_now, watched.lost, watched.start_ns = lost - watched.lost, lost, end_ns
+    return Observation(
+        pid=pid, start_ns=start_ns, end_ns=end_ns, lost=lost_now, calls=calls, collectives=collectives, host=host
+    )
+
+
+def _row(value: Any, column: str, length: int) -> IntArray:
+    if value is None:
+        return np.zeros(length, dtype=np.int64)
+    row: IntArray = value[column].astype(np.int64)
+    return row
