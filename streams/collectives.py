@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eacgm.events import CollectivesEvent, FloatArray, IntArray
 from eacgm.streams import sequence_alignment
@@ -191,33 +192,42 @@ class CollectiveMatch:
 
     def _align(self, calls: CollectiveTable) -> None:
         """Find the constants of ranks whose count is not yet known to agree with the others'."""
+        n_ranks = self._offset.shape[1]
         for channel in np.unique(calls.channel).tolist():
-            members = np.flatnonzero(self._member[channel])
-            if self._aligned[channel, members].all():
+            if self._aligned[channel, self._member[channel]].all():
                 continue
-            by_row = {row: _calls_of(calls, channel, row) for row in members.tolist()}
-            known = [row for row in by_row if self._aligned[channel, row] and by_row[row].row.size]
-            reference = known[0] if known else max(by_row, key=lambda row: (by_row[row].row.size, -row))
-            if by_row[reference].row.size < sequence_alignment.LEAST_PAIRS:
+            mine = calls.take(calls.channel == channel)
+            count = np.bincount(mine.row, minlength=n_ranks)
+            known = np.flatnonzero(self._aligned[channel] & (count > 0))
+            reference = int(known[0]) if known.size else int(np.argmax(count))
+            if count[reference] < sequence_alignment.LEAST_PAIRS or np.count_nonzero(count) < 2:
                 continue
-            found = self._align_to(channel, reference, by_row)
-            if found:
+            if self._align_to(channel, reference, mine, (count > 0) & ~self._aligned[channel]):
                 self._aligned[channel, reference] = True
 
-    def _align_to(self, channel: int, reference: int, by_row: dict[int, CollectiveTable]) -> bool:
-        base = by_row[reference]
+    def _align_to(self, channel: int, reference: int, calls: CollectiveTable, unknown: NDArray[np.bool_]) -> bool:
+        """Align the unknown ranks of one communicator with a reference; tell whether any could be."""
+        base = _calls_of(calls, reference)
         base_sequence = base.sequence + self._offset[channel, reference]
-        found = False
-        for row, mine in by_row.items():
-            if row == reference or self._aligned[channel, row] or not mine.row.size:
-                continue
+        unknown[reference] = False
+        agree = unknown & sequence_alignment.agreeing(
+            calls.row, calls.sequence, calls.end_ns, base_sequence, base.end_ns, unknown.size
+        )
+        self._set_offset(channel, np.flatnonzero(agree), 0)
+        found = bool(agree.any())
+        for row in np.flatnonzero(unknown & ~agree).tolist():
+            mine = _calls_of(calls, row)
             error_ns = int(max(mine.error_ns.max(), 0) + max(base.error_ns.max(), 0))
             shift = sequence_alignment.offset(mine.sequence, mine.end_ns, base_sequence, base.end_ns, error_ns)
             if shift is not None:
-                self._offset[channel, row] = shift
-                self._aligned[channel, row] = found = True
-                self._last[channel, row] = -1
+                self._set_offset(channel, np.array([row]), shift)
+                found = True
         return found
+
+    def _set_offset(self, channel: int, rows: IntArray, shift: int) -> None:
+        self._offset[channel, rows] = shift
+        self._aligned[channel, rows] = True
+        self._last[channel, rows] = -1
 
     def _doubts(
         self,
@@ -298,6 +308,6 @@ def _ids(known: dict[str, int], names: list[str], distinct: set[str]) -> IntArra
     return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
 
 
-def _calls_of(calls: CollectiveTable, channel: int, row: int) -> CollectiveTable:
-    mine = calls.take((calls.channel == channel) & (calls.row == row))
+def _calls_of(calls: CollectiveTable, row: int) -> CollectiveTable:
+    mine = calls.take(calls.row == row)
     return mine.take(np.argsort(mine.sequence, kind="stable"))

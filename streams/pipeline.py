@@ -65,13 +65,13 @@ class Pipeline:
         if job is None:
             job = self._jobs[event.job] = Job(event.job, self.config)
         windows = job.windows
-        refused = windows.refused
+        refused, rested = windows.refused, windows.resting
         closed = windows.add(event)
         if windows.refused == refused:
             # a refused event is no sign of life: once idle, a job may go on at any later time
             job.heard_ns = self._clock_ns
-            if self._clock_ns + self._idle_ns < self._deadline_ns:
-                self._deadline_ns = self._clock_ns + self._idle_ns
+            if rested:
+                self._deadline_ns = min(self._deadline_ns, self._clock_ns + self._idle_ns)
         if closed:
             out += job.close(closed, self._counts)
         return out

@@ -8,6 +8,7 @@ the end times together.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eacgm.events import IntArray
 
@@ -44,6 +45,33 @@ def offset(
     if others and told[best] > DECISIVE_RATIO * min(others) + tolerance_ns:
         return None
     return best if others or told[best] <= tolerance_ns else None
+
+
+def agreeing(
+    row: IntArray,
+    sequence: IntArray,
+    end_ns: IntArray,
+    reference_sequence: IntArray,
+    reference_end_ns: IntArray,
+    n_ranks: int,
+) -> NDArray[np.bool_]:
+    """Return which ranks' counts decisively agree with the reference's as they are, shape ``(n_ranks,)``.
+
+    All ranks at once, because nearly all nearly always do; of the others ``offset`` tells the constant. Arrays of
+    shape ``(n_calls,)`` and ``(n_reference_calls,)``, the latter sorted by sequence.
+    """
+    cost_ns = np.full((3, n_ranks), np.inf)
+    for at, shift in enumerate((-1, 0, 1)):
+        place = np.minimum(np.searchsorted(reference_sequence, sequence + shift), reference_sequence.size - 1)
+        paired = reference_sequence[place] == sequence + shift
+        away_ns = np.abs(end_ns - reference_end_ns[place])[paired]
+        count = np.bincount(row[paired], minlength=n_ranks)
+        total_ns = np.bincount(row[paired], weights=away_ns, minlength=n_ranks)
+        enough = count >= LEAST_PAIRS
+        cost_ns[at, enough] = total_ns[enough] / count[enough]
+    neighbour_ns = np.minimum(cost_ns[0], cost_ns[2])
+    decisive: NDArray[np.bool_] = np.isfinite(neighbour_ns) & (cost_ns[1] <= DECISIVE_RATIO * neighbour_ns)
+    return decisive
 
 
 def _candidates(sequence: IntArray, end_ns: IntArray, other_sequence: IntArray, other_end_ns: IntArray) -> set[int]:

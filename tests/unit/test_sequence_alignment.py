@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from eacgm.streams.sequence_alignment import offset
+from eacgm.streams.sequence_alignment import agreeing, offset
 
 MS = 1_000_000
 
@@ -38,3 +38,13 @@ def test_without_common_calls_nothing_is_told():
 def test_a_clock_too_bad_to_tell_calls_apart_changes_nothing():
     reference, mine = steps(8, 1, seed=1), steps(8, 1, seed=2)[1:]
     assert offset(np.arange(7), mine, np.arange(8), reference, error_ns=1_000 * MS) == 0
+
+
+def test_ranks_that_agree_as_they_are_are_told_at_once():
+    reference = steps(8, 3, seed=1)
+    n = np.arange(24)
+    row = np.repeat([0, 1, 2, 3], [24, 24, 20, 1])
+    sequence = np.concatenate((n, n, n[:20], n[:1]))
+    ends = np.concatenate((reference, steps(8, 3, seed=2), steps(8, 3, seed=3)[4:], reference[:1]))
+    # rank 2 was seen four calls later, rank 3 has too few to tell
+    assert agreeing(row, sequence, ends, n, reference, 4).tolist() == [True, True, False, False]
