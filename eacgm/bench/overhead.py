@@ -2,8 +2,8 @@
 
 One job runs throughout; the agent comes and goes beside it, in a process of its own, with its default probes
 (``probes``) or reading /proc alone (``no probes``). Every watched turn is compared with the unwatched turns before and
-after it, so that a slow drift of the machine cancels out; the median over all turns is reported. The step's wall time is
-what counts; the ranks' CPU time per step, which other processes disturb less, shows what probes add in the kernel.
+after it, so that a slow drift of the machine cancels out; the median over all turns is reported. The wall time is what
+counts; the CPU time per step, which other processes disturb less, shows what probes add in the kernel.
 """
 
 from __future__ import annotations
