@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eacgm.events import CallsEvent, FloatArray
+from eacgm.streams.catalogue import CATALOGUE
 from eacgm.streams.join import Placed
 
 #: columns of ``CallReadings.table``
@@ -41,6 +42,25 @@ _KINDS = (
     ("cuda", re.compile(r"Synchronize"), "sync"),
     ("cuda", re.compile(r"Memcpy"), "memcpy"),
 )
+#: (column of the table, column of the frame, column that says whether there is anything to tell, how it is told)
+_COLUMNS = (
+    ("backward_seconds", "backward_seconds", "backward_count", "mean"),
+    ("optimizer_seconds", "optimizer_seconds", "optimizer_count", "mean"),
+    ("gc_seconds", "gc_seconds", "gc_count", "total"),
+    ("sync_seconds", "cuda_sync_seconds", "sync_count", "total"),
+    ("memcpy_seconds", "cuda_memcpy_seconds", "memcpy_count", "total"),
+    ("cuda_errors", "cuda_errors", "cuda_count", "total"),
+    ("backward_count", "step_count", "backward_count", "counter"),
+    ("gc_count", "gc_count", "gc_count", "counter"),
+    ("launch_count", "cuda_launches", "launch_count", "counter"),
+    ("launch_seconds", "cuda_launch_seconds", "launch_count", "counter"),
+    ("memcpy_bytes", "cuda_memcpy_bytes", "memcpy_count", "counter"),
+)
+_SOURCES = np.array([_AT[source] for source, _, _, _ in _COLUMNS])
+_TARGETS = np.array([list(CATALOGUE).index(target) for _, target, _, _ in _COLUMNS])
+_COUNTED_BY = np.array([_AT[count] for _, _, count, _ in _COLUMNS])
+_MEANS = np.array([index for index, row in enumerate(_COLUMNS) if row[3] == "mean"])
+_SCALED = np.array([index for index, row in enumerate(_COLUMNS) if row[3] == "counter"])
 #: functions remembered; further ones count as calls and nothing else
 MOST_FUNCTIONS = 4096
 
@@ -120,6 +140,19 @@ def _meaning(layer: str, function: str) -> FloatArray:
             if prefix == "memcpy":
                 weights[2, _AT["memcpy_bytes"]] = 1.0
     return weights
+
+
+def fill_columns(values: FloatArray, table: FloatArray, scale: FloatArray) -> None:
+    """Fill a frame's columns of calls from ``CallReadings.table``; ``scale`` per rank brings counters to the window.
+
+    A mean or total of calls of which none returned, and a counter of what never happened, stay NaN.
+    """
+    counted = table[:, _COUNTED_BY] > 0
+    told = table[:, _SOURCES]
+    told[:, _SCALED] *= scale[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        told[:, _MEANS] /= table[:, _COUNTED_BY[_MEANS]]
+    values[:, _TARGETS] = np.where(counted, told, np.nan)
 
 
 def column(table: FloatArray, name: str) -> FloatArray:

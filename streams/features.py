@@ -14,7 +14,7 @@ import numpy as np
 from eacgm.config import Config
 from eacgm.events import FloatArray, FrameEvent, HostEvent
 from eacgm.streams import scatter
-from eacgm.streams.call_readings import CallReadings, column
+from eacgm.streams.call_readings import CallReadings, column, fill_columns
 from eacgm.streams.catalogue import CATALOGUE, column_order
 from eacgm.streams.gpu_readings import gpu_readings
 from eacgm.streams.join import JoinedWindow, Placed
@@ -153,7 +153,7 @@ class Features:
         placed = joined.hosts
         if not placed.events:
             return np.full((n_ranks, 4), np.nan)
-        told = np.array([_HOST(event) for event in placed.events], dtype=np.float64).reshape(-1, _N_FIELDS)
+        told = scatter.readings(_HOST, placed.events, _N_FIELDS)
         seconds = (told[:, -1:] - told[:, -2:-1]) * 1e-9
         total = scatter.sums(placed.rows, np.concatenate((told[:, :_N_SUMS], seconds), axis=1), n_ranks)
         scale = self._scale(total[:, -1])
@@ -178,7 +178,7 @@ class Features:
     def _from_workers(self, values: FloatArray, placed: Placed[HostEvent]) -> None:
         if not placed.events:
             return
-        told = np.array([_WORKER(event) for event in placed.events], dtype=np.float64).reshape(-1, 2)
+        told = scatter.readings(_WORKER, placed.events, 2)
         seconds = np.array([(event.end_ns - event.start_ns) * 1e-9 for event in placed.events])
         told *= self._scale(seconds)[:, None]
         values[:, [AT["worker_cpu_seconds"], AT["worker_io_wait_seconds"]]] = scatter.sums(
@@ -189,31 +189,17 @@ class Features:
         n_ranks = joined.ranks.size
         table, open_seconds = self._calls.table(joined.calls, n_ranks)
         covered = _covered_seconds(joined.calls, n_ranks)
-        scale = self._scale(covered)
-        rows = joined.calls.rows
-
-        def told(name: str) -> FloatArray:
-            return column(table, name)
-
-        for prefix, name in (("backward", "backward_seconds"), ("optimizer", "optimizer_seconds")):
-            values[:, AT[name]] = _per(told(f"{prefix}_seconds"), told(f"{prefix}_count"))
-        for prefix, name in (("gc", "gc_seconds"), ("sync", "cuda_sync_seconds"), ("memcpy", "cuda_memcpy_seconds")):
-            values[:, AT[name]] = np.where(told(f"{prefix}_count") > 0, told(f"{prefix}_seconds"), np.nan)
-        for source, name in _CALL_COUNTERS:
-            kind = source.split("_")[0]
-            counted = told("cuda_count" if kind == "cuda" else f"{kind}_count")
-            values[:, AT[name]] = np.where(counted > 0, told(source) * scale, np.nan)
-        values[:, AT["cuda_errors"]] = np.where(told("cuda_count") > 0, told("cuda_errors"), np.nan)
-        values[rows, AT["call_open_seconds"]] = open_seconds[rows]
+        fill_columns(values, table, self._scale(covered))
+        values[joined.calls.rows, AT["call_open_seconds"]] = open_seconds[joined.calls.rows]
         covered = np.where(np.isnan(step_thread[:, 2]), covered, step_thread[:, 2])
         covered = np.where(covered > 0, covered, self._window_seconds)
         step_seconds = self._steps.observe(
-            told("backward_count"), covered, joined.collective_calls, joined.end_ns - joined.start_ns
+            column(table, "backward_count"), covered, joined.collective_calls, joined.end_ns - joined.start_ns
         )
         values[:, AT["step_seconds"]] = step_seconds
         self._per_step(values, step_thread, step_seconds)
         self._from_collectives(values, joined)
-        self._observed_count = float(told("call_count").sum()) + joined.collective_calls.row.size
+        self._observed_count = float(column(table, "call_count").sum()) + joined.collective_calls.row.size
 
     def _per_step(self, values: FloatArray, step_thread: FloatArray, step_seconds: FloatArray) -> None:
         """Share the step thread's time since the last step out among the steps."""
@@ -262,7 +248,7 @@ class Features:
         if not placed.events:
             return
         n_ranks = joined.ranks.size
-        told = np.array([_NODE(event) for event in placed.events], dtype=np.float64).reshape(-1, 3)
+        told = scatter.readings(_NODE, placed.events, 3)
         total = scatter.sums(placed.rows, told, n_ranks)
         present = joined.present
         for at, name in ((0, "net_retransmits"), (1, "oom_kills"), (2, "net_rtt_seconds")):
@@ -342,15 +328,6 @@ class Features:
         self._since_step = state["since_step"].copy()
         self._frames, self._traced = state["frames"], state["traced"]
         self._select(np.flatnonzero(self._ever.any(axis=0)))
-
-
-_CALL_COUNTERS = (
-    ("backward_count", "step_count"),
-    ("gc_count", "gc_count"),
-    ("launch_count", "cuda_launches"),
-    ("launch_seconds", "cuda_launch_seconds"),
-    ("memcpy_bytes", "cuda_memcpy_bytes"),
-)
 
 
 def _per(total: FloatArray, count: FloatArray) -> FloatArray:

@@ -49,7 +49,7 @@ def gpu_readings(values: FloatArray, joined: JoinedWindow, window_seconds: float
     if not placed.events:
         return
     n_ranks = values.shape[0]
-    told = np.array([_READ(event) for event in placed.events], dtype=np.float64).reshape(-1, _N_GAUGES + len(_COUNTERS))
+    told = scatter.readings(_READ, placed.events, _N_GAUGES + len(_COUNTERS))
     values[:, _GAUGE_COLUMNS] = scatter.lasts(placed.rows, told[:, :_N_GAUGES], n_ranks)
     seconds = np.array([max((event.end_ns - event.start_ns) * 1e-9, 0.0) for event in placed.events])
     scale = np.where(seconds > window_seconds, window_seconds / np.maximum(seconds, 1e-9), 1.0)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eacgm.events import FloatArray, IntArray
+from eacgm.events import Event, FloatArray, IntArray
+
+
+def readings(read: Callable[[Event], tuple[Any, ...]], events: Sequence[Event], n_fields: int) -> FloatArray:
+    """Return what ``read`` takes from each event, of shape ``(n_events, n_fields)``; None becomes NaN."""
+    flat = chain.from_iterable(map(read, events))
+    return np.fromiter(flat, dtype=np.float64, count=len(events) * n_fields).reshape(-1, n_fields)
 
 
 def _starts(rows: IntArray) -> IntArray | None:
