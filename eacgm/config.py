@@ -38,8 +38,8 @@ class MixtureConfig:
     max_components: int = 8
     forgetting: float = 0.99998
     degrees_of_freedom: float = 8.0
-    refit_every_windows: int = 600
-    reservoir_rows: int = 10_000
+    refit_every_windows: int = 1800
+    reservoir_rows: int = 6_000
     seed: int = 0
 
 

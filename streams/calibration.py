@@ -100,6 +100,7 @@ class Calibration:
         self._n_fresh = self._n_tail = 0
         self._high_share = _DRIFT_LEVEL
         self._tail: Tail | None = None
+        self._fence = float(np.inf)
 
     def __len__(self) -> int:
         return len(self._scores)
@@ -136,10 +137,7 @@ class Calibration:
 
     def fence(self) -> float:
         """Return a score only rows of another kind exceed: five times as far over the median as the 90th percentile."""
-        if len(self._sorted) < LEAST_SCORES:
-            return float(np.inf)
-        middle, high = np.quantile(self._sorted, [0.5, 0.9])
-        return float(middle + 5.0 * (high - middle))
+        return self._fence
 
     def threshold(self, p_value: float) -> float:
         """Return the lowest score whose p-value is at most ``p_value``, infinity if there is none."""
@@ -177,8 +175,11 @@ class Calibration:
         self._high_share, self._n_fresh = high_share, 0
         self._sorted = np.sort(self._scores)
         self._tail = None
+        self._fence = float(np.inf)
         n = len(self._sorted)
         if n >= LEAST_SCORES:
+            middle, high = np.quantile(self._sorted, [0.5, 0.9])
+            self._fence = float(middle + 5.0 * (high - middle))
             self._n_tail = int(np.clip(_TAIL_SHARE * n, _TAIL_LEAST, _TAIL_MOST))
             start = float(self._sorted[-self._n_tail - 1])
             self._tail = fit_tail(self._sorted[-self._n_tail :], start)

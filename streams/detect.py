@@ -8,13 +8,14 @@ its own past. What they call unusual in most of the last windows is anomalous; u
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from eacgm.config import Config
-from eacgm.events import FloatArray, FrameEvent, IntArray
+from eacgm.events import BoolArray, FloatArray, FrameEvent, IntArray
 from eacgm.streams.baseline import SMOOTHED_WINDOWS, Baseline, Residuals, middle
 from eacgm.streams.catalogue import feature
 from eacgm.streams.effects import Effects
@@ -45,9 +46,8 @@ class Detection:
 
     ``scores`` and ``p_values`` of shape ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell).
     ``unusual`` marks ranks that stood out in most of the last windows, ``anomalous`` those that did so at the promised
-    false-alarm rate, for ``streak`` windows in a row; ``job_unusual`` is the job against its past. ``standing`` tells
-    whether the rank baselines are old enough to compare habits. ``effects`` is None in a silence. ``window`` counts
-    the job's frames.
+    false-alarm rate, for ``streak`` windows in a row; ``job_unusual`` is the job against its past. ``effects``
+    is None in a silence. ``window`` counts the job's frames.
     """
 
     frame: FrameEvent
@@ -66,7 +66,6 @@ class Detection:
     job_p_value: float
     job_unusual: bool
     job_unusual_windows: int
-    standing: bool
     effects: Effects | None
     contributions: FloatArray | None
     scored_names: list[str]
@@ -95,6 +94,8 @@ class Detector:
         self.job_unusual_windows = 0
         self.resuming_windows = 0
         self.accused: dict[str, list[int]] = {}
+        self._groups: list[str] = []
+        self._members: list[IntArray] = []
 
     def observe(self, frame: FrameEvent) -> Detection:
         """Score a frame, then learn from what is usual in it."""
@@ -102,9 +103,9 @@ class Detector:
         columns = {name: index for index, name in enumerate(frame.features)}
         ranks = frame.ranks.tolist()
         rows = self.baseline.align(ranks, frame.features)
-        groups = group_positions(frame.groups)
+        groups = self._group_positions(frame.groups)
         self.signs.observe(frame, columns)
-        silence = self.silences.observe(frame, columns, self.signs.unseen_windows(frame))
+        silence = self.silences.observe(frame, columns, self.signs.unseen_windows)
         active = silence is None and self._is_active(frame, columns)
         self._book(frame, columns, ranks)
         if silence is not None and silence.seconds >= max(PAUSE_SECONDS, PAUSE_STEPS * (self._typical_step() or 0.0)):
@@ -125,8 +126,12 @@ class Detector:
         detection.effects = Effects(
             np.stack(self.recent), self.baseline, rows, groups, (frame.end_ns - frame.start_ns) / 1e9
         )
-        detection.standing = self.settled_windows >= 2 * SETTLING_WINDOWS
         return detection
+
+    def _group_positions(self, groups: list[str]) -> list[IntArray]:
+        if groups != self._groups:
+            self._groups, self._members = groups, group_positions(groups)
+        return self._members
 
     def _blank(self, frame: FrameEvent, columns: dict[str, int], silence: Silence | None, active: bool) -> Detection:
         n_ranks = len(frame.ranks)
@@ -147,7 +152,6 @@ class Detector:
             job_p_value=float("nan"),
             job_unusual=False,
             job_unusual_windows=self.job_unusual_windows,
-            standing=False,
             effects=None,
             contributions=None,
             scored_names=self.ranks_scorer.names,
@@ -220,8 +224,7 @@ class Detector:
         detection.scored_names = self.ranks_scorer.names
 
     def _learn(self, detection: Detection, residuals: Residuals, rows: IntArray) -> None:
-        blamed = {rank for ranks in self.accused.values() for rank in ranks}
-        accused = np.array([rank in blamed for rank in detection.frame.ranks.tolist()], dtype=bool)
+        accused = self.is_accused(detection, self.accused)
         resuming = self.resuming_windows > 0
         job_accused = resuming or any(not ranks for ranks in self.accused.values()) or "network" in self.accused
         healthy = self.ranks_scorer.learn(accused)
@@ -238,10 +241,10 @@ class Detector:
         """Take note of what the diagnosis blames (cause -> ranks): nothing is learnt from those until it is over."""
         self.accused = accused
 
-    def is_accused(self, detection: Detection, causes: tuple[str, ...]) -> Any:
+    def is_accused(self, detection: Detection, causes: Iterable[str]) -> BoolArray:
         """Return a mask ``(n_ranks,)``: ranks already blamed for one of ``causes``, so that less confirms it."""
-        blamed = {rank for cause in causes for rank in self.accused.get(cause, ())}
-        return np.array([rank in blamed for rank in detection.frame.ranks.tolist()], dtype=bool)
+        blamed = [rank for cause in causes for rank in self.accused.get(cause, ())]
+        return np.isin(detection.frame.ranks, blamed) if blamed else np.zeros(len(detection.frame.ranks), dtype=bool)
 
     def adopt_job(self) -> None:
         """Take the job's last windows as its new usual: the work itself has changed."""

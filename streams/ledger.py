@@ -52,7 +52,7 @@ class Ledger:
         """
         while self.entries and self.entries[0][0] <= window - SPAN_WINDOWS:
             self.entries.popleft()
-        told = np.nan_to_num(seconds)
+        told = np.where(np.isnan(seconds), 0.0, seconds)
         longest = float(told.max(initial=0.0))
         if len(self.first_seconds) < LEARNING_WINDOWS:
             self.first_seconds.append(longest)

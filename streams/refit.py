@@ -71,6 +71,9 @@ def _best_fit(rows: FloatArray, mixture: Mixture, columns: Any) -> tuple[FloatAr
                 **start,
             ).fit(rows)
             criterion = candidate.bic(rows)
+            if criterion >= lowest and n_components > mixture.n_components:
+                # rows that do not bear out K components will not bear out 2 K
+                break
             if criterion < lowest:
                 best, lowest = candidate, criterion
             n_components *= 2

@@ -29,6 +29,8 @@ HELD_OUT_EVERY = 3
 YOUNG_WINDOWS = 15
 #: p-values below this are unusual enough not to be learnt from
 GATE_P_VALUE = 0.005
+#: rows of a mini-batch
+LEARN_ROWS = 64
 #: held-out rows kept, to calibrate a refitted mixture
 HELD_OUT_ROWS = 2048
 
@@ -62,6 +64,7 @@ class Scorer:
         self.refits = RefitSchedule(config.mixture, config.detect.warmup_windows)
         self.windows = 0
         self.held_out: deque[FloatArray] = deque()
+        self.waiting: list[FloatArray] = []
         self._keys: list[int] = []
         self._flags = np.zeros((0, config.detect.persistence_of, 2), dtype=bool)
         self._streak = np.zeros(0, dtype=np.int64)
@@ -72,7 +75,9 @@ class Scorer:
     def score(self, names: list[str], keys: list[int], residuals: FloatArray) -> Scored:
         """Score ``residuals`` of shape ``(n_keys, n_names)`` in spreads; an unknown one is neutral."""
         mixture = self._align(names, keys)
-        rows = np.clip(np.nan_to_num(self._ordered(names, residuals)), -CLIP_SPREADS, CLIP_SPREADS)
+        rows = np.clip(self._ordered(names, residuals), -CLIP_SPREADS, CLIP_SPREADS)
+        # a reading that is not told is taken for usual: marginalising it, gap by gap, costs ten times more
+        rows[np.isnan(rows)] = 0.0
         scores = mixture.score(rows)
         p_values = self.calibration.p_values(scores)
         if self.windows < self.config.detect.warmup_windows:
@@ -102,6 +107,7 @@ class Scorer:
         if passage.adopted:
             self.calibration.reanchor(np.empty(0))
             self.held_out.clear()
+            self.waiting.clear()
             self.reservoir.clear()
             self.refits.hasten(self.windows + YOUNG_WINDOWS)
         if self.windows > YOUNG_WINDOWS and self.windows % HELD_OUT_EVERY == 0:
@@ -109,15 +115,25 @@ class Scorer:
             self.calibration.add(self._scores[keep])
             self._hold_out(self._rows[keep])
         elif healthy.any():
-            self.mixture.learn(self._rows, healthy.astype(np.float64))
-            if self.windows > YOUNG_WINDOWS:
-                self.reservoir.offer(self._rows[healthy])
+            self._learn_rows(self._rows[healthy])
         fitted = self.refits.step(self.windows, self.mixture, self.reservoir)
         if fitted is not None:
             self.mixture = fitted
             held_out = np.vstack(self.held_out) if self.held_out else np.empty((0, fitted.n_features))
             self.calibration.reanchor(fitted.score(held_out))
         return healthy
+
+    def _learn_rows(self, rows: FloatArray) -> None:
+        """Let rows wait until a batch is worth the decompositions that follow it; a young model learns at once."""
+        assert self.mixture is not None
+        assert self.reservoir is not None
+        self.waiting.append(rows)
+        if self.windows > YOUNG_WINDOWS:
+            self.reservoir.offer(rows)
+            if sum(map(len, self.waiting)) < LEARN_ROWS:
+                return
+        self.mixture.learn(np.vstack(self.waiting))
+        self.waiting.clear()
 
     def _hold_out(self, rows: FloatArray) -> None:
         self.held_out.append(rows)
@@ -138,6 +154,7 @@ class Scorer:
                 self.mixture.extend(len(fresh))
                 self.reservoir.extend(len(fresh))
                 self.held_out = deque(np.pad(rows, ((0, 0), (0, len(fresh)))) for rows in self.held_out)
+                self.waiting = [np.pad(rows, ((0, 0), (0, len(fresh)))) for rows in self.waiting]
         if keys != self._keys:
             old = {key: position for position, key in enumerate(self._keys)}
             source = np.array([old.get(key, -1) for key in keys], dtype=np.int64)
@@ -166,6 +183,7 @@ class Scorer:
             "refits": self.refits.state(),
             "windows": self.windows,
             "held_out": [rows.copy() for rows in self.held_out],
+            "waiting": [rows.copy() for rows in self.waiting],
             "keys": list(self._keys),
             "flags": self._flags.copy(),
             "streak": self._streak.copy(),
@@ -185,6 +203,7 @@ class Scorer:
         self.refits.load(state["refits"])
         self.windows = int(state["windows"])
         self.held_out = deque(np.array(rows, dtype=np.float64) for rows in state["held_out"])
+        self.waiting = [np.array(rows, dtype=np.float64) for rows in state["waiting"]]
         self._keys = [int(key) for key in state["keys"]]
         self._flags = np.array(state["flags"], dtype=bool)
         self._streak = np.array(state["streak"], dtype=np.int64)

@@ -2,54 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from eacgm.events import FloatArray, FrameEvent
+from eacgm.events import BoolArray, FloatArray, FrameEvent, IntArray
 
 
-@dataclass(slots=True)
 class Signs:
-    """Facts of earlier frames, by rank."""
+    """Facts of earlier frames; arrays of shape ``(n_ranks,)`` in the order of the last frame's ranks."""
 
-    positions: dict[str, dict[int, float]] = field(default_factory=dict)
-    ended: set[int] = field(default_factory=set)
-    unseen: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._ranks: IntArray = np.empty(0, dtype=np.int64)
+        self._unseen: IntArray = np.empty(0, dtype=np.int64)
+        self._ended: BoolArray = np.empty(0, dtype=np.bool_)
+        self._positions: dict[str, FloatArray] = {}
 
     def observe(self, frame: FrameEvent, columns: dict[str, int]) -> None:
         """Count for how long each rank has not been seen, and remember who has ended."""
+        self._align(frame.ranks)
         if "exited" in columns:
-            exited = np.nan_to_num(frame.values[:, columns["exited"]]) > 0
-            self.ended.update(frame.ranks[exited].tolist())
-        for rank, present in zip(frame.ranks.tolist(), frame.present, strict=True):
-            self.unseen[rank] = 0 if present or rank in self.ended else self.unseen.get(rank, 0) + 1
+            self._ended = self._ended | (frame.values[:, columns["exited"]] > 0)
+        present = np.array(frame.present, dtype=np.bool_)
+        self._unseen = np.where(present | self._ended, 0, self._unseen + 1)
 
-    def unseen_windows(self, frame: FrameEvent) -> Any:
-        """Return for how many windows each rank has told nothing, shape ``(n_ranks,)``; 0 for ended ones."""
-        return np.array([self.unseen.get(rank, 0) for rank in frame.ranks.tolist()])
+    @property
+    def unseen_windows(self) -> IntArray:
+        """For how many windows each rank has told nothing; 0 for ended ones."""
+        return self._unseen
 
-    def grew(self, name: str, ranks: list[int], values: FloatArray) -> Any:
-        """Return a mask ``(n_ranks,)``: whose count is higher than when last told; remembers the counts."""
-        known = self.positions.setdefault(name, {})
-        hit = np.zeros(len(ranks), dtype=bool)
-        for position, (rank, value) in enumerate(zip(ranks, values.tolist(), strict=True)):
-            if value == value:
-                hit[position] = value > known.get(rank, value)
-                known[rank] = value
-        return hit
+    def grew(self, name: str, values: FloatArray) -> BoolArray:
+        """Return whose count is higher than when last told; remembers the counts. NaN tells nothing."""
+        known = self._positions.get(name)
+        if known is None:
+            known = np.full(len(values), np.nan)
+        self._positions[name] = np.where(np.isnan(values), known, values)
+        return np.asarray(values > known)
+
+    def _align(self, ranks: IntArray) -> None:
+        if np.array_equal(ranks, self._ranks):
+            return
+        old = {rank: row for row, rank in enumerate(self._ranks.tolist())}
+        source = np.array([old.get(rank, -1) for rank in ranks.tolist()], dtype=np.int64)
+        self._unseen = np.append(self._unseen, 0)[source]
+        self._ended = np.append(self._ended, False)[source]
+        self._positions = {name: np.append(known, np.nan)[source] for name, known in self._positions.items()}
+        self._ranks = ranks.copy()
 
     def state(self) -> dict[str, Any]:
         """Return everything that ``load`` needs."""
         return {
-            "positions": [[name, sorted(known.items())] for name, known in self.positions.items()],
-            "ended": sorted(self.ended),
-            "unseen": sorted(self.unseen.items()),
+            "ranks": self._ranks,
+            "unseen": self._unseen,
+            "ended": self._ended,
+            "positions": dict(self._positions),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
-        self.positions = {name: {int(r): float(v) for r, v in known} for name, known in state["positions"]}
-        self.ended = {int(rank) for rank in state["ended"]}
-        self.unseen = {int(rank): int(count) for rank, count in state["unseen"]}
+        self._ranks = np.array(state["ranks"], dtype=np.int64)
+        self._unseen = np.array(state["unseen"], dtype=np.int64)
+        self._ended = np.array(state["ended"], dtype=np.bool_)
+        self._positions = {name: np.array(known, dtype=np.float64) for name, known in state["positions"].items()}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eacgm.events import FloatArray, FrameEvent
+from eacgm.events import FloatArray, FrameEvent, IntArray, no_floats, no_ints
 from eacgm.streams.baseline import middle
 
 #: kinds of silence, most telling first
@@ -57,8 +57,9 @@ class SilenceTracker:
     windows: int = 0
     started_ns: int = 0
     sequence: float = -np.inf
-    issued: dict[int, float] = field(default_factory=dict)
-    last_issued: dict[int, float] = field(default_factory=dict)
+    ranks: IntArray = field(default_factory=no_ints)
+    issued: FloatArray = field(default_factory=no_floats)
+    last_issued: FloatArray = field(default_factory=no_floats)
     kinds: list[str] = field(default_factory=list)
     levels: dict[str, float] = field(default_factory=dict)
     past_seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class SilenceTracker:
             return None
         if self.windows == 0:
             self.started_ns = frame.start_ns
-            self.issued = dict(self.last_issued)
+            self.issued = self.last_issued
         self.windows += 1
         self._count_issued(frame, columns)
         missing = np.zeros(len(frame.ranks), dtype=bool)
@@ -88,7 +89,7 @@ class SilenceTracker:
         values = frame.values
         if "step_seconds" in columns or "step_count" in columns:
             stepped = "step_seconds" in columns and bool(np.any(~np.isnan(values[:, columns["step_seconds"]])))
-            counted = "step_count" in columns and bool(np.nansum(values[:, columns["step_count"]]) > 0)
+            counted = "step_count" in columns and bool(np.any(values[:, columns["step_count"]] > 0))
             progressed = stepped or counted
         elif "collective_seq" in columns:
             told = values[:, columns["collective_seq"]]
@@ -117,14 +118,16 @@ class SilenceTracker:
                     self.levels[name] = old + 0.05 * (now - old)
         if "collective_count" in columns:
             counts = frame.values[:, columns["collective_count"]]
-            self.last_issued = dict(zip(frame.ranks.tolist(), np.nan_to_num(counts).tolist(), strict=True))
+            self.ranks, self.last_issued = frame.ranks, np.where(np.isnan(counts), 0.0, counts)
 
     def _count_issued(self, frame: FrameEvent, columns: dict[str, int]) -> None:
         if "collective_count" not in columns:
             return
-        counts = np.nan_to_num(frame.values[:, columns["collective_count"]]).tolist()
-        for rank, count in zip(frame.ranks.tolist(), counts, strict=True):
-            self.issued[rank] = self.issued.get(rank, 0.0) + count
+        counts = frame.values[:, columns["collective_count"]]
+        if not np.array_equal(frame.ranks, self.ranks):
+            # someone joined in the silence: counted from here on
+            self.ranks, self.issued = frame.ranks, np.zeros(len(frame.ranks))
+        self.issued = self.issued + np.where(np.isnan(counts), 0.0, counts)
 
     def _kind(self, frame: FrameEvent, columns: dict[str, int], unseen_windows: Any, missing: Any, writers: Any) -> str:
         """Name this window's kind of silence; fills ``missing`` and ``writers``."""
@@ -133,14 +136,14 @@ class SilenceTracker:
             return frame.values[:, columns[name]] if name in columns else None
 
         exited, stopped = column("exited"), column("stopped_ratio")
-        if exited is not None and np.any(np.nan_to_num(exited) > 0):
-            missing |= np.nan_to_num(exited) > 0
+        if exited is not None and np.any(exited > 0):
+            missing |= exited > 0
             return DEAD
         if np.any(unseen_windows >= DEAD_WINDOWS):
             missing |= unseen_windows >= DEAD_WINDOWS
             return DEAD
-        if stopped is not None and np.any(np.nan_to_num(stopped) > 0.8):
-            missing |= np.nan_to_num(stopped) > 0.8
+        if stopped is not None and np.any(stopped > 0.8):
+            missing |= stopped > 0.8
             return STOPPED
         if not self.started:
             return STARTING
@@ -161,11 +164,11 @@ class SilenceTracker:
     def _find_writers(self, column: Any, writers: Any) -> None:
         saved = column("checkpoint_write_bytes")
         if saved is not None:
-            writers |= np.nan_to_num(saved) > 4096
+            writers |= saved > 4096
         written = column("io_written_bytes")
         if written is not None:
             usual = max(self.levels.get("io_written_bytes", 0.0), 1e5)
-            writers |= np.nan_to_num(written) > 10 * usual
+            writers |= written > 10 * usual
 
     def _works(self, column: Any) -> bool:
         """Tell whether the devices go on working, as in an evaluation: launches or copies continue."""
@@ -179,16 +182,15 @@ class SilenceTracker:
         """Mark the ranks that did not enter the collective that the others wait in."""
         opened = column("collective_open_seconds")
         if opened is not None:
-            inside = np.nan_to_num(opened) > 0
+            inside = opened > 0
             if inside.any() and not inside.all():
                 missing |= ~inside
         if column("collective_count") is not None:
-            issued = np.array([self.issued.get(rank, 0.0) for rank in frame.ranks.tolist()])
-            most = np.median(issued)
-            missing |= issued < most - max(1.0, 0.05 * most)
+            most = float(np.median(self.issued))
+            missing |= self.issued < most - max(1.0, 0.05 * most)
         sequence = column("collective_seq")
         if sequence is not None and not missing.any():
-            missing |= sequence < np.nanmedian(sequence) - 0.5
+            missing |= sequence < middle(sequence) - 0.5
         if missing.sum() * 2 >= len(missing):
             # half or more cannot be the culprits of the rest
             missing[:] = False
@@ -209,8 +211,9 @@ class SilenceTracker:
             "windows": self.windows,
             "started_ns": self.started_ns,
             "sequence": self.sequence,
-            "issued": [[rank, count] for rank, count in self.issued.items()],
-            "last_issued": [[rank, count] for rank, count in self.last_issued.items()],
+            "ranks": self.ranks,
+            "issued": self.issued,
+            "last_issued": self.last_issued,
             "kinds": list(self.kinds),
             "levels": dict(self.levels),
             "past_seconds": {kind: list(past) for kind, past in self.past_seconds.items()},
@@ -219,4 +222,4 @@ class SilenceTracker:
     def load(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
         for name, value in state.items():
-            setattr(self, name, dict(map(tuple, value)) if name in ("issued", "last_issued") else value)
+            setattr(self, name, value)

@@ -22,7 +22,10 @@ SIGN_HOLD_WINDOWS = 60
 
 def _column(detection: Detection, name: str) -> FloatArray | None:
     index = detection.columns.get(name)
-    return None if index is None else np.nan_to_num(detection.frame.values[:, index])
+    if index is None:
+        return None
+    values = detection.frame.values[:, index]
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def gpu_hardware(detection: Detection, detector: Detector, config: DetectConfig) -> Iterator[Finding]:
@@ -39,7 +42,7 @@ def gpu_hardware(detection: Detection, detector: Detector, config: DetectConfig)
         if name == "gpu_xid":
             hit = np.isin(values.astype(np.int64), list(HARDWARE_XIDS))
         elif name == "gpu_ecc_errors":
-            hit = detector.signs.grew(name, frame.ranks.tolist(), frame.values[:, detection.columns[name]])
+            hit = detector.signs.grew(name, frame.values[:, detection.columns[name]])
         else:
             hit = values > 0
         ranks = tuple(frame.ranks[hit].tolist())

@@ -201,8 +201,8 @@ def unknown(detection: Detection, detector: Detector, config: DetectConfig) -> I
             "no known pattern fits."
         ),
         started_ns=detection.frame.start_ns - UNKNOWN_WINDOWS * int(effects.window_seconds * 1e9),
-        score=_finite(float(np.nanmax(detection.scores[positions]))),
-        p_value=_finite(float(np.nanmin(detection.p_values[positions]))),
+        score=_finite(float(np.fmax.reduce(detection.scores[positions]))),
+        p_value=_finite(float(np.fmin.reduce(detection.p_values[positions]))),
         evidence=tuple(evidence),
         needs_steps=True,
     )

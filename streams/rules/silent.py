@@ -8,6 +8,7 @@ import numpy as np
 
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence
+from eacgm.streams.baseline import middle
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.finding import Finding, name_ranks
 from eacgm.streams.silence import ABSENT, CHECKPOINT, DATA, IDLE, Silence
@@ -67,7 +68,7 @@ def data_stall(detection: Detection, detector: Detector, config: DetectConfig) -
         severity="warning",
         summary=f"No step for {silence.seconds:.0f} s: all ranks wait for data, none for its peers.",
         started_ns=silence.started_ns,
-        evidence=(Evidence("io_wait_seconds", None, float(np.nanmedian(waiting)), 0.0, "seconds", 1.0),),
+        evidence=(Evidence("io_wait_seconds", None, float(middle(waiting)), 0.0, "seconds", 1.0),),
         hold_windows=60,
     )
 
@@ -99,7 +100,7 @@ def _hang(detection: Detection, silence: Silence, ranks: tuple[int, ...]) -> Fin
     for name in ("collective_open_seconds", "collective_count", "gpu_power_watts"):
         if name in columns and ranks:
             column = frame.values[:, columns[name]]
-            others = float(np.nanmedian(column))
+            others = float(middle(column))
             mine = column[np.isin(frame.ranks, ranks)]
             evidence.append(Evidence(name, ranks[0], float(mine[0]), others, "", 0.0))
     evidence.append(Evidence("silence_seconds", None, silence.seconds, detection.step_typical_seconds, "seconds", 1.0))

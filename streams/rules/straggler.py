@@ -13,6 +13,7 @@ import numpy as np
 
 from eacgm.config import DetectConfig
 from eacgm.events import BoolArray, Evidence, FloatArray
+from eacgm.streams.baseline import middle
 from eacgm.streams.catalogue import feature
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.effects import Effects
@@ -34,6 +35,7 @@ MIN_Z = 4.0
 MIN_STANDING_Z = 6.0
 #: windows a standing difference must be seen, counted from settling
 MIN_STANDING_WINDOWS = 12
+STANDING_EVERY = 3
 #: lost to pauses: share of the time since the first, seconds, and separate windows
 PAUSE_SHARE = 0.008
 PAUSE_OCCURRENCES = 3
@@ -74,16 +76,18 @@ def straggler(detection: Detection, detector: Detector, config: DetectConfig) ->
     effects = detection.effects
     if effects is None:
         return
-    suspicion = _suspect(effects, habit=True) if detection.warm else None
+    known = detector.is_accused(detection, CAUSES)
+    asked = detection.warm and bool((detection.unusual | known).any())
+    suspicion = _suspect(effects, habit=True) if asked else None
     if suspicion is not None:
-        known = detector.is_accused(detection, CAUSES)
         least = np.where(known, 0.5, 1.0) * MIN_SHARE * suspicion.step_seconds
         guilty = (detection.unusual | known) & (suspicion.z >= np.where(known, 0.5, 1.0) * MIN_Z)
         guilty &= suspicion.total >= least
         if guilty.any():
             yield from _accuse(detection, effects, suspicion, guilty, habit=True)
             return
-    if detection.standing and detector.settled_windows >= MIN_STANDING_WINDOWS:
+    # what has stood from the start need not be asked for in every window
+    if detector.settled_windows >= MIN_STANDING_WINDOWS and detector.settled_windows % STANDING_EVERY == 0:
         suspicion = _suspect(effects, habit=False)
         if suspicion is not None:
             guilty = (suspicion.z >= MIN_STANDING_Z) & (
@@ -108,14 +112,14 @@ def _suspect(effects: Effects, *, habit: bool) -> Suspicion | None:
         seconds = effects.per_step(excess) if per_window else excess
         if seconds is None:
             continue
-        part = np.nan_to_num(seconds)
+        part = np.where(np.isnan(seconds), 0.0, seconds)
         parts[cause] = part
-        z = np.where(part > best, np.nan_to_num(spreads, nan=-np.inf), z)
+        z = np.where(part > best, np.where(np.isnan(spreads), -np.inf, spreads), z)
         best = np.maximum(best, part)
     if not parts:
         return None
     usual = effects.past("step_seconds") if habit else None
-    typical = usual if usual is not None else float(np.nanmedian(step))
+    typical = usual if usual is not None else float(middle(step))
     total = np.sum([np.maximum(part, 0.0) for part in parts.values()], axis=0)
     return Suspicion(parts, z, total, typical)
 
@@ -183,10 +187,8 @@ def _finding(
         severity="critical" if lost > 0.3 else "warning",
         summary=summary,
         started_ns=frame.start_ns - int(2 * effects.window_seconds * 1e9),
-        score=float(np.nanmax(scores)) if np.isfinite(scores).any() else 0.0,
-        p_value=float(np.nanmin(detection.p_values[members]))
-        if np.isfinite(detection.p_values[members]).any()
-        else 0.0,
+        score=_finite(np.fmax.reduce(scores)),
+        p_value=_finite(np.fmin.reduce(detection.p_values[members])),
         evidence=evidence_of(detection, effects, members, habit=habit),
         needs_steps=True,
     )
@@ -254,6 +256,10 @@ def pauses(detection: Detection, detector: Detector, config: DetectConfig) -> It
             evidence=(Evidence(name, None, loss.seconds, 0.0, "seconds", 1.0),),
             hold_windows=30,
         )
+
+
+def _finite(value: float) -> float:
+    return float(value) if np.isfinite(value) else 0.0
 
 
 def _window_ns(detection: Detection) -> int:

@@ -18,7 +18,7 @@ MIN_WINDOWS = 8
 def telemetry_lost(detection: Detection, detector: Detector, config: DetectConfig) -> Iterator[Finding]:
     """Name ranks of which nothing arrives although the job makes progress, so that they cannot be dead."""
     frame = detection.frame
-    unseen = detector.signs.unseen_windows(frame)
+    unseen = detector.signs.unseen_windows
     if detection.silence is not None and not (unseen >= MIN_WINDOWS).all():
         return
     lost = unseen >= MIN_WINDOWS

@@ -70,5 +70,5 @@ def test_state_is_all_there_is():
     kind(silences, collective_count=[8, 8, 0, 8])
     copy = SilenceTracker()
     copy.load(silences.state())
-    assert copy == silences
+    assert repr(copy.state()) == repr(silences.state())
     assert kind(copy, 11, collective_count=0) == kind(silences, 11, collective_count=0)
