@@ -98,6 +98,9 @@ class Incidents:
             return False
         if ours.ranks and not finding.ranks:
             finding = replace(finding, ranks=ours.ranks, summary=ours.summary)
+        elif finding.cause == "crash" and not set(finding.ranks) & set(ours.ranks):
+            # those who die of a death are not its culprits
+            return False
         louder = SEVERITIES.index(finding.severity) > SEVERITIES.index(ours.severity)
         named = finding.ranks != ours.ranks
         incident.finding = finding

@@ -44,16 +44,18 @@ PAUSE_SECONDS = 3.0
 class Detection:
     """What the detector makes of one frame.
 
-    ``scores`` and ``p_values`` of shape ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell).
-    ``unusual`` marks ranks that stood out in most of the last windows, ``anomalous`` those that did so at the promised
-    false-alarm rate, for ``streak`` windows in a row; ``job_unusual`` is the job against its past. ``effects``
-    is None in a silence. ``window`` counts the job's frames.
+    ``active`` says that steps ended, ``over`` that all processes have. ``scores`` and ``p_values`` of shape
+    ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell). ``unusual`` marks ranks that stood out in most
+    of the last windows, ``anomalous`` those that did so at the promised false-alarm rate, for ``streak`` windows in a
+    row; ``job_unusual`` is the job against its past. ``effects`` is None in a silence. ``window`` counts the job's
+    frames.
     """
 
     frame: FrameEvent
     columns: dict[str, int]
     window: int
     active: bool
+    over: bool
     settled: bool
     warm: bool
     silence: Silence | None
@@ -105,7 +107,7 @@ class Detector:
         rows = self.baseline.align(ranks, frame.features)
         groups = self._group_positions(frame.groups)
         self.signs.observe(frame, columns)
-        silence = self.silences.observe(frame, columns, self.signs.unseen_windows)
+        silence = self.silences.observe(frame, columns, self.signs)
         active = silence is None and self._is_active(frame, columns)
         self._book(frame, columns, ranks)
         if silence is not None and silence.seconds >= max(PAUSE_SECONDS, PAUSE_STEPS * (self._typical_step() or 0.0)):
@@ -140,6 +142,7 @@ class Detector:
             columns=columns,
             window=self.window,
             active=active,
+            over=self.signs.all_ended,
             settled=self.settled_windows > 0,
             warm=self.settled_windows >= self.config.detect.warmup_windows,
             silence=silence,

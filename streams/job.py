@@ -36,8 +36,8 @@ class Incarnation:
         joined = self.join.close(window)
         joined_at = perf_counter()
         statistics.join_seconds += joined_at - began
-        if joined is None or joined.gone.all():
-            return []  # nobody is known yet, or all have ended: there is nothing to judge
+        if joined is None or (joined.gone.all() and not self.incidents.open):
+            return []  # nobody is known yet, or all have ended and nothing is left to resolve
         frame = self.features.frame(joined, self.job, self.number)
         statistics.features_seconds += perf_counter() - joined_at
         statistics.frames += 1
@@ -52,7 +52,7 @@ class Incarnation:
         detected_at = perf_counter()
         findings = diagnose(detection, self.detector)
         diagnosed_at = perf_counter()
-        alerts = self.incidents.update(frame, findings, active=detection.active)
+        alerts = self.incidents.update(frame, findings, active=detection.active or detection.over)
         self.detector.note(self.incidents.accused())
         statistics.detect_seconds += detected_at - began
         statistics.diagnose_seconds += diagnosed_at - detected_at

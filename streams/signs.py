@@ -31,6 +31,11 @@ class Signs:
         """For how many windows each rank has told nothing; 0 for ended ones."""
         return self._unseen
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether every rank has ended: the job is over."""
+        return bool(self._ended.size and self._ended.all())
+
     def grew(self, name: str, values: FloatArray) -> BoolArray:
         """Return whose count is higher than when last told; remembers the counts. NaN tells nothing."""
         known = self._positions.get(name)

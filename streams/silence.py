@@ -14,9 +14,11 @@ import numpy as np
 
 from eacgm.events import FloatArray, FrameEvent, IntArray, no_floats, no_ints
 from eacgm.streams.baseline import middle
+from eacgm.streams.signs import Signs
 
 #: kinds of silence, most telling first
 STARTING = "starting"
+ENDED = "ended"
 DEAD = "dead"
 STOPPED = "stopped"
 CHECKPOINT = "checkpoint"
@@ -64,11 +66,8 @@ class SilenceTracker:
     levels: dict[str, float] = field(default_factory=dict)
     past_seconds: dict[str, list[float]] = field(default_factory=dict)
 
-    def observe(self, frame: FrameEvent, columns: dict[str, int], unseen_windows: Any) -> Silence | None:
-        """Return the silence that this frame is part of, None if it made progress.
-
-        ``unseen_windows`` of shape ``(n_ranks,)`` says for how long each rank has told nothing.
-        """
+    def observe(self, frame: FrameEvent, columns: dict[str, int], signs: Signs) -> Silence | None:
+        """Return the silence that this frame is part of, None if it made progress."""
         if self._progressed(frame, columns):
             self._end(frame)
             self._remember(frame, columns)
@@ -80,7 +79,7 @@ class SilenceTracker:
         self._count_issued(frame, columns)
         missing = np.zeros(len(frame.ranks), dtype=bool)
         writers = np.zeros(len(frame.ranks), dtype=bool)
-        kind = self._kind(frame, columns, unseen_windows, missing, writers)
+        kind = self._kind(frame, columns, signs, missing, writers)
         self.kinds.append(kind)
         seconds = (frame.end_ns - self.started_ns) / 1e9
         return Silence(self.windows, seconds, kind, missing, writers, self.started_ns)
@@ -129,7 +128,7 @@ class SilenceTracker:
             self.ranks, self.issued = frame.ranks, np.zeros(len(frame.ranks))
         self.issued = self.issued + np.where(np.isnan(counts), 0.0, counts)
 
-    def _kind(self, frame: FrameEvent, columns: dict[str, int], unseen_windows: Any, missing: Any, writers: Any) -> str:
+    def _kind(self, frame: FrameEvent, columns: dict[str, int], signs: Signs, missing: Any, writers: Any) -> str:
         """Name this window's kind of silence; fills ``missing`` and ``writers``."""
 
         def column(name: str) -> FloatArray | None:
@@ -139,8 +138,11 @@ class SilenceTracker:
         if exited is not None and np.any(exited > 0):
             missing |= exited > 0
             return DEAD
-        if np.any(unseen_windows >= DEAD_WINDOWS):
-            missing |= unseen_windows >= DEAD_WINDOWS
+        if signs.all_ended:
+            return ENDED
+        unseen = signs.unseen_windows >= DEAD_WINDOWS
+        if unseen.any():
+            missing |= unseen
             return DEAD
         if stopped is not None and np.any(stopped > 0.8):
             missing |= stopped > 0.8

@@ -12,7 +12,7 @@ from eacgm.events import FloatArray
 #: the span is cut into this many blocks, each of which must be above the one before
 N_BLOCKS = 8
 #: windows a block lasts
-BLOCK_WINDOWS = 25
+BLOCK_WINDOWS = 20
 #: growth over the whole span that is worth telling (share of the first block's level)
 MIN_GROWTH_RATIO = 0.03
 

@@ -16,6 +16,8 @@ HARDWARE_XIDS = frozenset(
     {48, 54, 56, 57, 58, 60, 61, 62, 63, 64, 65, 66, 67, 74, 79, 81, 82, 92, 93, 94, 95, 96, 97, 98, 99,
      110, 119, 120, 121, 122, 123, 125, 140, 143, 144, 145, 146, 147, 148, 149, 150, 155, 156}
 )  # fmt: skip
+#: exit codes of a process that ended well or was asked to end: minus the signal, or a shell's 128 plus it
+ORDERLY_EXITS = (0.0, -2.0, -15.0, 130.0, 143.0)
 #: windows after which a sign that is not repeated has passed
 SIGN_HOLD_WINDOWS = 60
 
@@ -68,7 +70,8 @@ def crash(detection: Detection, detector: Detector, config: DetectConfig) -> Ite
     frame = detection.frame
     exited, code = _column(detection, "exited"), _column(detection, "exit_code")
     if exited is not None and code is not None:
-        bad = (exited > 0) & (code != 0)
+        # whoever asks a job to end (Ctrl-C, a scheduler) is no fault of the job
+        bad = (exited > 0) & ~np.isin(code, ORDERLY_EXITS)
         if bad.any():
             ranks = tuple(frame.ranks[bad].tolist())
             how = f"killed by signal {-code[bad][0]:.0f}" if code[bad][0] < 0 else f"exit code {code[bad][0]:.0f}"

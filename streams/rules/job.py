@@ -112,7 +112,7 @@ def _slow_paths(effects: Effects) -> list[int]:
             size, spreads = drift
             # every path scatters: only those that stand clear of the next count
             members = np.flatnonzero((size > least) & (spreads > MIN_DRIFT_Z)).tolist()
-    return members if len(members) * 2 < effects.n_ranks else []
+    return members if len(members) * 2 <= effects.n_ranks else []
 
 
 def _work_grew(effects: Effects, detector: Detector) -> bool:

@@ -40,6 +40,8 @@ STANDING_EVERY = 3
 PAUSE_SHARE = 0.008
 PAUSE_OCCURRENCES = 3
 DATA_PAUSE_SECONDS = 5.0
+#: windows after the last pause in which more are to be feared
+PAUSE_MEMORY_WINDOWS = 60
 DATA_PAUSE_SHARE = 0.03
 
 CAUSES = ("slow_compute", "data_stall", "pcie", "gc_pause", "gpu_throttle", "host_contention")
@@ -234,7 +236,7 @@ def pauses(detection: Detection, detector: Detector, config: DetectConfig) -> It
         ("data_wait_seconds", "data_stall", "Waiting for data"),
     ):
         loss = detector.pauses[name].loss()
-        if loss is None:
+        if loss is None or detection.window - loss.last_window > PAUSE_MEMORY_WINDOWS:
             continue
         span_windows = max(detection.window - loss.first_window, 30)
         share = loss.seconds / span_windows

@@ -119,7 +119,7 @@ def watch(
     detection = None
     for frame in frames:
         detection = detector.observe(frame)
-        alerts += incidents.update(frame, diagnose(detection, detector), active=detection.active)
+        alerts += incidents.update(frame, diagnose(detection, detector), active=detection.active or detection.over)
         detector.note(incidents.accused())
     return alerts, detection, detector
 

@@ -268,3 +268,34 @@ def test_features_are_those_of_the_catalogue():
     from eacgm.streams.catalogue import CATALOGUE
 
     assert set(FEATURES) <= set(CATALOGUE)
+
+
+def test_peers_that_die_of_a_crash_are_not_its_culprits():
+    def change(second, values):
+        silence(values)
+        if second == ONSET:
+            values[5, COLUMN["exited"]], values[5, COLUMN["exit_code"]] = 1.0, -11.0
+        else:
+            values[5] = np.nan
+        if second == ONSET + 40:
+            values[:, COLUMN["exited"]], values[:, COLUMN["exit_code"]] = 1.0, -6.0
+            values[5] = np.nan
+        elif second > ONSET + 40:
+            values[:] = np.nan
+
+    alerts, _, _ = watch(SyntheticJob().frames(320, from_onset(change)))
+    assert opened(alerts) == [("crash", [5])]
+    assert alerts[-1].state == "resolved"
+
+
+@pytest.mark.parametrize("code", [0.0, -15.0, -2.0])
+def test_a_job_that_is_asked_to_end_is_no_crash(code):
+    def change(second, values):
+        silence(values)
+        if second == ONSET:
+            values[:, COLUMN["exited"]], values[:, COLUMN["exit_code"]] = 1.0, code
+        else:
+            values[:] = np.nan
+
+    alerts, _, _ = watch(SyntheticJob().frames(260, from_onset(change)))
+    assert opened(alerts) == []

@@ -1,6 +1,7 @@
 import numpy as np
 
 from eacgm.events import FrameEvent
+from eacgm.streams.signs import Signs
 from eacgm.streams.silence import ABSENT, CHECKPOINT, DATA, DEAD, IDLE, STARTING, STOPPED, WORKING, SilenceTracker
 
 NAMES = ["step_seconds", "collective_count", "cuda_launches", "io_wait_seconds", "io_written_bytes", "stopped_ratio"]
@@ -18,16 +19,27 @@ def frame(second, **columns):
     )  # fmt: skip
 
 
+def signs(*unseen):
+    """Signs after each rank has been unseen for so many windows."""
+    made = Signs()
+    made.observe(frame(0), COLUMNS)
+    for window in range(max(unseen, default=0)):
+        past = frame(window)
+        past.present = [window >= count for count in unseen]
+        made.observe(past, COLUMNS)
+    return made
+
+
 def tracker(seconds=10):
     silences = SilenceTracker()
     for second in range(seconds):
         healthy = frame(second, step_seconds=0.5, collective_count=8, cuda_launches=1000, io_written_bytes=1e4)
-        assert silences.observe(healthy, COLUMNS, np.zeros(4)) is None
+        assert silences.observe(healthy, COLUMNS, signs()) is None
     return silences
 
 
 def kind(silences, second=10, unseen=(0, 0, 0, 0), **columns):
-    silence = silences.observe(frame(second, **columns), COLUMNS, np.array(unseen))
+    silence = silences.observe(frame(second, **columns), COLUMNS, signs(*unseen))
     return silence.kind, silence.missing.nonzero()[0].tolist(), silence.writers.nonzero()[0].tolist()
 
 
@@ -59,7 +71,7 @@ def test_past_silences_are_remembered_by_kind():
     silences = tracker()
     for second in range(10, 16):
         kind(silences, second, io_written_bytes=[1e9, 0, 0, 0])
-    silences.observe(frame(16, step_seconds=0.5), COLUMNS, np.zeros(4))
+    silences.observe(frame(16, step_seconds=0.5), COLUMNS, signs())
     assert silences.typical(CHECKPOINT) == 6.0
     assert silences.longest(CHECKPOINT) == 6.0
     assert silences.typical(DATA) is None
