@@ -9,7 +9,7 @@ import numpy as np
 
 from eacgm.events import CallsEvent, FloatArray
 from eacgm.streams.catalogue import CATALOGUE
-from eacgm.streams.join import Placed
+from eacgm.streams.placed import Placed
 
 #: columns of ``CallReadings.table``
 TOLD = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -21,32 +22,23 @@ from eacgm.events import (
     IntArray,
     ProcessEvent,
     SamplesEvent,
+    no_ints,
 )
 from eacgm.streams.collectives import CollectiveMatch, CollectiveTable
+from eacgm.streams.placed import Placed
 from eacgm.streams.roster import Roster
 from eacgm.streams.window import ClosedWindow
 
 BoolArray = NDArray[np.bool_]
 SomeEvent = TypeVar("SomeEvent", bound=Event)
+_Kinds = dict[tuple[type[Event], str], list[Any]]
 
 #: the one order of events, whatever the order in which they came
 _RANK_ORDER: Callable[[Event], Any] = attrgetter("rank", "node", "pid", "start_ns", "end_ns", "sequence")
 _NODE_ORDER: Callable[[Event], Any] = attrgetter("node", "pid", "start_ns", "end_ns", "sequence")
 _FIRST: Callable[[tuple[int, Any]], int] = itemgetter(0)
+_GPU: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "rank")
 _GPU_ORDER: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "start_ns", "end_ns", "sequence")
-
-
-def no_rows() -> IntArray:
-    """Return an empty column of row numbers."""
-    return np.empty(0, dtype=np.int64)
-
-
-@dataclass(slots=True)
-class Placed(Generic[SomeEvent]):
-    """Events of one kind, and whose row each belongs to: ``rows`` of shape ``(n_events,)``, ascending."""
-
-    events: list[SomeEvent] = field(default_factory=list)
-    rows: IntArray = field(default_factory=no_rows)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +75,36 @@ class JoinedWindow:
     position: FloatArray
 
 
+@dataclass(slots=True)
+class _Told(Generic[SomeEvent]):
+    """Events of one kind and the rank that each names, in order."""
+
+    events: list[SomeEvent]
+    ranks: list[Any]
+
+    def keep(self, ranks: Container[int]) -> None:
+        """Drop the events of other ranks."""
+        if not all(rank in ranks for rank in self.ranks):
+            self.events = [event for event in self.events if event.rank in ranks]
+            self.ranks = [event.rank for event in self.events]
+
+
+def _by_kind(events: list[Event]) -> _Kinds:
+    """Return the events by type and role, the order kept within each."""
+    of_type: defaultdict[type[Event], list[Event]] = defaultdict(list)
+    for event in events:
+        of_type[event.__class__].append(event)
+    kinds: _Kinds = {}
+    for kind, same in of_type.items():
+        roles = [event.role for event in same]
+        if roles.count(roles[0]) == len(roles):
+            kinds[kind, roles[0]] = same
+            continue
+        for role, event in zip(roles, same, strict=True):
+            kinds.setdefault((kind, role), []).append(event)
+    return kinds
+
+
 class Join:
     """Joins the windows of one incarnation of a job."""
 
@@ -92,19 +114,14 @@ class Join:
         self._match = CollectiveMatch(config.match_windows)
         self.duplicates = 0
         self.unranked = 0
+        # the GPUs of the last window, their events' places among it in the order of rows, and those rows
+        self._gpus_told: tuple[int, list[Any]] = (-1, [])
+        self._gpu_places: list[int] = []
+        self._gpu_rows = no_ints()
 
     def close(self, window: ClosedWindow) -> JoinedWindow | None:
         """Return the window with its events by rank; None as long as no rank is known."""
-        kinds: dict[tuple[type[Event], str], list[Any]] = {}
-        with_loss: list[Event] = []
-        for event in window.events:
-            key = (type(event), event.role)
-            if key in kinds:
-                kinds[key].append(event)
-            else:
-                kinds[key] = [event]
-            if event.lost:
-                with_loss.append(event)
+        kinds = _by_kind(window.events)
         processes = self._of_ranks(kinds, ProcessEvent)
         hosts = self._of_ranks(kinds, HostEvent)
         workers = self._of_ranks(kinds, HostEvent, "worker")
@@ -116,13 +133,13 @@ class Join:
         if not n_ranks:
             return None
         gone = self.roster.exited()
-        ended, exit_code = self._identify(processes)
+        ended, exit_code = self._identify(processes.events)
         placed_hosts, placed_calls = self._place(hosts), self._place(calls)
         placed_collectives, placed_samples = self._place(collectives), self._place(samples)
         present = ended.copy()
         for placed in (placed_hosts, placed_calls, placed_collectives, placed_samples):
             present[placed.rows] = True
-        present[self._rows(processes)] = True
+        present[self._rows(processes.ranks)] = True
         gone &= ~present
         lag, table = self._match.match(placed_collectives.events, placed_collectives.rows)
         if ended.any():
@@ -139,7 +156,7 @@ class Join:
             ended=ended,
             gone=gone,
             exit_code=exit_code,
-            lost=self._lost(with_loss),
+            lost=self._lost([event for event in window.events if event.lost]),
             hosts=placed_hosts,
             workers=self._place(workers),
             node_hosts=self._on_nodes(kinds),
@@ -152,22 +169,21 @@ class Join:
             position=self._match.positions(),
         )
 
-    def _of_ranks(self, kinds: dict[Any, list[Any]], kind: type[SomeEvent], role: str = "rank") -> list[SomeEvent]:
+    def _of_ranks(self, kinds: _Kinds, kind: type[SomeEvent], role: str = "rank") -> _Told[SomeEvent]:
         """Return the events of one kind that name a rank, in order and without repetitions."""
         events: list[SomeEvent] = kinds.get((kind, role), [])
         ranks: list[Any] = [event.rank for event in events]
+        if ranks == self.roster.rank_list:
+            return _Told(events, self.roster.rank_list)  # everybody, in order: the usual case
         if None in ranks:
             ranked = [event for event in events if event.rank is not None]
             self.unranked += len(events) - len(ranked)
-            return self._sorted(ranked, _RANK_ORDER)
-        if len(set(ranks)) < len(ranks):
-            return self._sorted(events, _RANK_ORDER)
-        # one event a rank, the usual case: the rank alone decides the order
-        return (
-            events
-            if ranks == sorted(ranks)
-            else [event for _, event in sorted(zip(ranks, events, strict=True), key=_FIRST)]
-        )
+            events = self._sorted(ranked, _RANK_ORDER)
+        elif len(set(ranks)) < len(ranks):
+            events = self._sorted(events, _RANK_ORDER)
+        elif ranks != sorted(ranks):  # one event a rank: the rank alone decides the order
+            events = [event for _, event in sorted(zip(ranks, events, strict=True), key=_FIRST)]
+        return _Told(events, [event.rank for event in events])
 
     def _sorted(self, events: list[SomeEvent], order: Callable[[Event], Any]) -> list[SomeEvent]:
         keys = list(map(order, events))
@@ -185,10 +201,10 @@ class Join:
             kept.append(events[place])
         return kept
 
-    def _admit(self, processes: list[ProcessEvent], told: Sequence[list[Any]]) -> IntArray | None:
+    def _admit(self, processes: _Told[ProcessEvent], told: Sequence[_Told[Any]]) -> IntArray | None:
         """Expect whoever is told of; drop events of impossible ranks. Return where former rows are now."""
-        ranks = {event.rank for events in told for event in events}
-        for event in processes:
+        ranks = set().union(*[of_kind.ranks for of_kind in told if of_kind.ranks is not self.roster.rank_list])
+        for event in processes.events:
             size = event.world_size
             if size is not None and len(self.roster) < size <= self._config.max_ranks:
                 ranks.update(range(size))
@@ -197,23 +213,21 @@ class Join:
         moved = self.roster.admit(ranks)
         if moved is not None:
             self._match.resize(moved, len(self.roster))
-        for events in told:
-            if any(event.rank not in self.roster.rows for event in events):
-                events[:] = [event for event in events if event.rank in self.roster.rows]
+        for of_kind in told:
+            of_kind.keep(self.roster.rows)
         return moved
 
-    def _rows(self, events: list[Any]) -> IntArray:
-        ranks = [event.rank for event in events]
-        if ranks == self.roster.rank_list:
+    def _rows(self, ranks: list[Any]) -> IntArray:
+        if ranks is self.roster.rank_list or ranks == self.roster.rank_list:
             return np.arange(len(ranks))
-        rows = self.roster.rows
-        return np.array([rows[rank] for rank in ranks], dtype=np.int64)
+        return np.array(list(map(self.roster.rows.__getitem__, ranks)), dtype=np.int64)
 
-    def _place(self, events: list[SomeEvent]) -> Placed[SomeEvent]:
+    def _place(self, told: _Told[SomeEvent]) -> Placed[SomeEvent]:
         """Say whose row each event belongs to, and learn nodes and groups that were not known."""
+        events = told.events
         if not events:
             return Placed()
-        rows = self._rows(events)
+        rows = self._rows(told.ranks)
         nodes = self.roster.nodes
         known = (
             nodes if rows.size == len(nodes) and rows[-1] == rows.size - 1 else [nodes[row] for row in rows.tolist()]
@@ -237,15 +251,19 @@ class Join:
         self.roster.settle()
         return ended, exit_code
 
-    def _on_nodes(self, kinds: dict[Any, list[Any]]) -> Placed[HostEvent]:
+    def _on_nodes(self, kinds: _Kinds) -> Placed[HostEvent]:
         events = self._sorted(kinds.get((HostEvent, "node"), []), _NODE_ORDER)
         rows_of = {node: self.roster.rows_of_node(node) for node in {event.node for event in events}}
-        return _spread([(event, rows_of[event.node]) for event in events])
+        return Placed.spread([(event, rows_of[event.node]) for event in events])
 
-    def _on_gpus(self, kinds: dict[Any, list[Any]]) -> Placed[GpuEvent]:
+    def _on_gpus(self, kinds: _Kinds) -> Placed[GpuEvent]:
         found = [event for (kind, _), events in kinds.items() if kind is GpuEvent for event in events]
         if not found:
             return Placed()
+        key = (self.roster.version, list(map(_GPU, found)))
+        if key == self._gpus_told:
+            # the same GPUs in the same order as in the last window: they have the same places
+            return Placed([found[place] for place in self._gpu_places], self._gpu_rows)
         rows = self.roster.rows
         pairs: list[tuple[GpuEvent, list[int]]] = []
         for event in self._sorted(found, _GPU_ORDER):
@@ -253,7 +271,12 @@ class Join:
                 pairs.append((event, [rows[event.rank]] if event.rank in rows else []))
             else:
                 pairs.append((event, self.roster.rows_of_gpu(event.node, event.gpu_uuid, event.process_pid)))
-        return _spread(pairs)
+        placed = Placed.spread(pairs)
+        if len(set(key[1])) == len(found) and all(self.roster.knows_gpu(*gpu) for gpu in key[1]):
+            place_of = {id(event): place for place, event in enumerate(found)}
+            self._gpus_told, self._gpu_rows = key, placed.rows
+            self._gpu_places = [place_of[id(event)] for event in placed.events]
+        return placed
 
     def _lost(self, events: list[Event]) -> IntArray:
         """Return what producers know they missed, by rank; a node's losses stand with all its ranks."""
@@ -279,9 +302,3 @@ class Join:
         self.roster.load(state["roster"])
         self._match.load(state["match"])
         self.duplicates, self.unranked = state["duplicates"], state["unranked"]
-
-
-def _spread(pairs: list[tuple[SomeEvent, list[int]]]) -> Placed[SomeEvent]:
-    """Put each event on all its rows, rows ascending, the order of events kept within a row."""
-    flat = sorted(((row, place) for place, (_, rows) in enumerate(pairs) for row in rows))
-    return Placed([pairs[place][0] for _, place in flat], np.array([row for row, _ in flat], dtype=np.int64))

@@ -41,6 +41,8 @@ class Roster:
         self.nodes: list[str] = []
         self.groups: list[str] = []
         self.refused = 0
+        #: grows with every change of who is where
+        self.version = 0
         self._changed = False
 
     def __len__(self) -> int:
@@ -125,7 +127,12 @@ class Roster:
         """Return the rows of the ranks on a node."""
         return self._rows_by_node.get(node, [])
 
+    def knows_gpu(self, node: str, uuid: str, rank: int | None) -> bool:
+        """Return whether a GPU's rows follow from what its ranks said of themselves (or it names its rank)."""
+        return rank is not None or (node, uuid) in self._rows_by_gpu
+
     def _describe(self) -> None:
+        self.version += 1
         # new lists, never changed in place: frames already made keep theirs
         members = [self._members[rank] for rank in self.rank_list]
         self.nodes = [member.node for member in members]

@@ -9,7 +9,7 @@ import numpy as np
 
 from eacgm.events import FloatArray, IntArray, SamplesEvent
 from eacgm.streams.catalogue import CATALOGUE, feature
-from eacgm.streams.join import Placed
+from eacgm.streams.placed import Placed
 
 #: names outside the catalogue that one job may bring; further ones are left out and counted
 MOST_OTHERS = 512

@@ -48,6 +48,9 @@ class Windows:
         self._newest_ns: int | None = None
         self._next: int | None = None  # the first window that is not closed; None before the first closing
         self._due_ns = 0
+        # twice the bounds of the window that the last event fell into, and its events: most events follow another
+        self._low_ns = self._high_ns = 0
+        self._current: list[Event] = []
         self._resting = True
         self._late = 0
         self.late = 0
@@ -75,6 +78,14 @@ class Windows:
         the watermark.
         """
         end_ns = event.end_ns
+        if self._low_ns <= event.start_ns + end_ns < self._high_ns and end_ns < self._due_ns:
+            self._current.append(event)
+            if end_ns > self._newest_ns:  # type: ignore[operator]  # a window is current only after an event
+                self._newest_ns = end_ns
+            return _NOTHING
+        return self._add(event, end_ns)
+
+    def _add(self, event: Event, end_ns: int) -> Sequence[ClosedWindow]:
         newest_ns = self._newest_ns
         if newest_ns is None or end_ns > newest_ns:
             if newest_ns is not None and not self._resting and end_ns - newest_ns > HORIZON_NS:
@@ -96,9 +107,13 @@ class Windows:
         if waiting is not None:
             waiting.append(event)
         else:
-            self._open[index] = [event]
+            self._open[index] = waiting = [event]
             self._set_due()
-        return self._close_due() if newest_ns >= self._due_ns else _NOTHING
+        if newest_ns >= self._due_ns:
+            return self._close_due()
+        if self._next is not None:
+            self._low_ns, self._high_ns, self._current = index * self._twice_ns, (index + 1) * self._twice_ns, waiting
+        return _NOTHING
 
     def close_all(self) -> Sequence[ClosedWindow]:
         """Close every window in which something was told; the next event may be of any later time."""
@@ -121,6 +136,7 @@ class Windows:
 
     def _close(self, until: int) -> list[ClosedWindow]:
         """Close the windows before index ``until``, silent ones included."""
+        self._low_ns = self._high_ns = 0
         at = self._next if self._next is not None else min(self._open)
         told = sorted(index for index in self._open if index < until)
         closed: list[ClosedWindow] = []
@@ -159,6 +175,7 @@ class Windows:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` returned."""
+        self._low_ns = self._high_ns = 0
         self._open = {int(index): list(events) for index, events in state["open"].items()}
         self._newest_ns = state["newest_ns"]
         self._next = state["next"]
