@@ -27,7 +27,7 @@ CONSEQUENCES: dict[str, tuple[str, ...]] = {
     "gpu_memory": ("crash", "unknown", "job_slowdown"),
     "checkpoint_stall": ("job_slowdown", "unknown", "network", "slow_compute"),
     "data_stall": ("job_slowdown", "unknown", "network", "slow_compute", "host_contention"),
-    "gc_pause": ("job_slowdown", "unknown", "slow_compute"),
+    "gc_pause": ("job_slowdown", "network", "unknown", "slow_compute"),
     "gpu_throttle": ("slow_compute", "job_slowdown", "network", "unknown"),
     "pcie": ("slow_compute", "job_slowdown", "network", "unknown"),
     "host_contention": ("slow_compute", "job_slowdown", "network", "unknown", "data_stall"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eacgm.events import FloatArray
+from eacgm.events import BoolArray, FloatArray
 
 #: the span is cut into this many blocks, each of which must be above the one before
 N_BLOCKS = 8
@@ -15,6 +15,19 @@ N_BLOCKS = 8
 BLOCK_WINDOWS = 20
 #: growth over the whole span that is worth telling (share of the first block's level)
 MIN_GROWTH_RATIO = 0.03
+#: fewer blocks will do where the growth is as much as this
+N_FAST_BLOCKS = 5
+FAST_GROWTH_RATIO = 0.15
+
+
+def _grows(levels: FloatArray, least_ratio: float) -> BoolArray:
+    """Tell which columns of ``levels`` (blocks, ranks) rise in every block, by enough, without levelling off."""
+    rises = np.diff(levels, axis=0)
+    half = len(rises) // 2
+    early, late = rises[:half].mean(axis=0), rises[-half:].mean(axis=0)
+    growth = levels[-1] - levels[0]
+    steady = (rises > 0).all(axis=0) & (rises.max(axis=0) < 0.5 * growth)
+    return np.asarray(steady & (late > 0.5 * early) & (growth > least_ratio * levels[0]))
 
 
 @dataclass(slots=True)
@@ -44,15 +57,12 @@ class Trend:
 
     def growing(self) -> Any:
         """Return a mask of shape ``(n_ranks,)``: ranks whose reading grew in every block and does not level off."""
-        if len(self.blocks) < N_BLOCKS:
-            return np.zeros(len(self.total), dtype=bool)
-        levels = np.stack(self.blocks)
-        rises = np.diff(levels, axis=0)
-        early, late = rises[: N_BLOCKS // 2].mean(axis=0), rises[-(N_BLOCKS // 2) :].mean(axis=0)
-        growth = levels[-1] - levels[0]
-        with np.errstate(invalid="ignore"):
-            steady = (rises > 0).all(axis=0) & (rises.max(axis=0) < 0.5 * growth)
-            return steady & (late > 0.5 * early) & (growth > MIN_GROWTH_RATIO * levels[0])
+        growing = np.zeros(len(self.total), dtype=bool)
+        if len(self.blocks) >= N_FAST_BLOCKS:
+            growing |= _grows(np.stack(self.blocks[-N_FAST_BLOCKS:]), FAST_GROWTH_RATIO)
+        if len(self.blocks) >= N_BLOCKS:
+            growing |= _grows(np.stack(self.blocks), MIN_GROWTH_RATIO)
+        return growing
 
     def span(self) -> tuple[FloatArray, FloatArray]:
         """Return the first and last block's levels, each of shape ``(n_ranks,)``; only after ``growing`` said yes."""

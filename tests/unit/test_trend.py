@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from eacgm.streams.trend import BLOCK_WINDOWS, N_BLOCKS, Trend
+from eacgm.streams.trend import BLOCK_WINDOWS, N_BLOCKS, N_FAST_BLOCKS, Trend
 
 SPAN = N_BLOCKS * BLOCK_WINDOWS
 
@@ -34,5 +34,12 @@ def test_other_growth_is_none(level):
 def test_too_little_history_says_nothing():
     trend = Trend()
     for window in range(SPAN - 1):
-        trend.observe(np.array([1e9 * (1 + window)]))
+        trend.observe(np.array([1e9 * (1 + 0.001 * window)]))
     assert trend.growing().tolist() == [False]
+
+
+def test_fast_growth_is_told_sooner():
+    trend = Trend()
+    for window in range(N_FAST_BLOCKS * BLOCK_WINDOWS):
+        trend.observe(np.array([1e9 * (1 + 0.005 * window)]))
+    assert trend.growing().tolist() == [True]
