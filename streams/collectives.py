@@ -2,62 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eacgm.events import CollectivesEvent, FloatArray, IntArray
-from eacgm.streams import sequence_alignment
+from eacgm.events import BoolArray, CollectivesEvent, FloatArray, IntArray
+from eacgm.streams import scatter, sequence_alignment
+from eacgm.streams.collective_table import COLUMNS, UNKNOWN_NS, CollectiveTable
 
 #: point-to-point calls have no common end and no first arriver
 _PAIRWISE = frozenset({"send", "recv", "receive"})
-#: the clock error of a node that does not tell its own
-_UNKNOWN_NS = -1
 #: communicators remembered per job; the longest unused is forgotten first
 MOST_COMMUNICATORS = 1024
 #: windows in a row that must contradict an alignment before it is given up
 _DOUBTFUL_WINDOWS = 2
 #: calls that two ranks must share before an alignment is doubted
 _DOUBTFUL_PAIRS = 4
+_FIRST = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(slots=True)
-class CollectiveTable:
-    """Calls of shape ``(n_calls,)``: ``row`` is the rank's row, ``channel`` and ``operation`` are interned names.
+class _Groups:
+    """The same collective of several ranks is one group; ``calls`` are sorted by it, then by their ends.
 
-    ``sequence`` is the producer's count; ``node`` an interned name, ``error_ns`` its clock error or -1.
+    Per call: ``sequence`` (counted alike on all ranks), ``cell`` (its place in the state per communicator and rank),
+    ``group`` (which one). Per group: ``starts`` (its first call) and ``sizes``.
     """
 
-    row: IntArray
-    channel: IntArray
-    operation: IntArray
+    calls: CollectiveTable
     sequence: IntArray
-    start_ns: IntArray
-    end_ns: IntArray
-    payload_bytes: IntArray
-    return_code: IntArray
-    node: IntArray
-    error_ns: IntArray
-    window: IntArray
-
-    def take(self, which: Any) -> CollectiveTable:
-        """Return the calls that an index or mask picks."""
-        return CollectiveTable(*[getattr(self, name)[which] for name in _COLUMNS])
-
-    def joined(self, other: CollectiveTable) -> CollectiveTable:
-        """Return this table's calls followed by the other's."""
-        return CollectiveTable(*[np.concatenate((getattr(self, name), getattr(other, name))) for name in _COLUMNS])
-
-
-_COLUMNS = tuple(f.name for f in fields(CollectiveTable))
-
-
-def _empty() -> CollectiveTable:
-    return CollectiveTable(*(np.empty(0, dtype=np.int64) for _ in _COLUMNS))
+    cell: IntArray
+    group: IntArray
+    starts: IntArray
+    sizes: IntArray
 
 
 class CollectiveMatch:
@@ -71,7 +52,7 @@ class CollectiveMatch:
         self._window = 0
         self._channels: dict[str, int] = {}
         self._names: dict[str, int] = {}
-        self._pending = _empty()
+        self._pending = CollectiveTable.empty()
         self._offset = np.zeros((0, 0), dtype=np.int64)
         self._aligned = np.zeros((0, 0), dtype=bool)
         self._member = np.zeros((0, 0), dtype=bool)
@@ -86,7 +67,8 @@ class CollectiveMatch:
             after = np.full((before.shape[0], n_ranks), blank, dtype=before.dtype)
             after[:, old_rows] = before
             setattr(self, name, after)
-        self._pending.row = old_rows[self._pending.row] if self._pending.row.size else self._pending.row
+        if self._pending.row.size:
+            self._pending.row[:] = old_rows[self._pending.row]
 
     def leave(self, rows: IntArray) -> None:
         """Expect nothing more of ranks that have exited."""
@@ -101,33 +83,46 @@ class CollectiveMatch:
         calls' sequences count alike on all ranks as far as that is known.
         """
         self._window += 1
+        n_ranks = self._offset.shape[1]
         now = self._table(events, rows)
-        lag = np.full(self._offset.shape[1], np.nan)
         calls = self._pending.joined(now)
         if not calls.row.size:
-            return lag, now
-        self._member[now.channel, now.row] = True
+            return np.full(n_ranks, np.nan), now
+        cell = now.channel * n_ranks + now.row
+        self._member.put(cell, True)
         self._used[now.channel] = self._window
-        if not self._aligned[now.channel, now.row].all():
+        if not self._aligned.take(cell).all():
             self._align(calls)
-        sequence = calls.sequence + self._offset[calls.channel, calls.row]
-        order = np.lexsort((calls.end_ns, calls.operation, sequence, calls.channel))
-        calls, sequence = calls.take(order), sequence[order]
-        change = (np.diff(sequence) != 0) | (np.diff(calls.channel) != 0) | (np.diff(calls.operation) != 0)
-        starts = np.concatenate(([0], np.flatnonzero(change) + 1))
-        sizes = np.diff(np.append(starts, sequence.size))
-        wanted = self._member.sum(axis=1)[calls.channel[starts]]
-        old = np.minimum.reduceat(calls.window, starts) <= self._window - self._match_windows
-        ready = (sizes >= wanted) | old
-        group = np.repeat(np.arange(starts.size), sizes)
-        self._pending = calls.take(~ready[group])
-        usable = ready & (sizes >= 2)
+        groups = self._groups(calls)
+        wanted = self._member.sum(axis=1)[groups.calls.channel[groups.starts]]
+        old = np.minimum.reduceat(groups.calls.window, groups.starts) <= self._window - self._match_windows
+        ready = (groups.sizes >= wanted) | old
+        self._pending = groups.calls.where(~ready[groups.group])
+        usable = ready & (groups.sizes >= 2)
         if usable.any():
-            self._doubts(calls, sequence, starts, sizes, group, usable)
-            lag = self._lags(calls, starts, group, usable, lag.size)
-        np.maximum.at(self._last, (calls.channel, calls.row), sequence)
-        now.sequence = now.sequence + self._offset[now.channel, now.row]
+            self._doubts(groups, usable)
+            lag = self._lags(groups, usable, n_ranks)
+        else:
+            lag = np.full(n_ranks, np.nan)
+        # sequences ascend within a communicator, and assignment keeps the last
+        newest = self._last.copy()
+        newest.put(groups.cell, groups.sequence)
+        self._last = np.maximum(self._last, newest)
+        now.sequence += self._offset.take(cell)
         return lag, now
+
+    def _groups(self, calls: CollectiveTable) -> _Groups:
+        n_ranks = self._offset.shape[1]
+        cell = calls.channel * n_ranks + calls.row
+        sequence = calls.sequence + self._offset.take(cell)
+        order = _order(calls, sequence)
+        calls, cell, sequence = calls.take(order), cell[order], sequence[order]
+        change = sequence[1:] != sequence[:-1]
+        change |= calls.channel[1:] != calls.channel[:-1]
+        change |= calls.operation[1:] != calls.operation[:-1]
+        starts = np.concatenate((_FIRST, change.nonzero()[0] + 1))
+        sizes = np.concatenate((starts[1:], [sequence.size])) - starts
+        return _Groups(calls, sequence, cell, np.repeat(np.arange(starts.size), sizes), starts, sizes)
 
     def positions(self) -> FloatArray:
         """Return the last completed collective of each rank, summed over communicators, of shape ``(n_ranks,)``."""
@@ -137,36 +132,34 @@ class CollectiveMatch:
         return np.where(seen.any(axis=0), np.where(seen, self._last, 0).sum(axis=0), np.nan)
 
     def _table(self, events: Sequence[CollectivesEvent], rows: IntArray) -> CollectiveTable:
-        told = [(event, row) for event, row in zip(events, rows.tolist(), strict=True) if event.communicator]
-        if not told:
-            return _empty()
-        found = [event for event, _ in told]
-        sizes = [len(event.communicator) for event in found]
-        errors = [_UNKNOWN_NS if event.clock_error_ns is None else event.clock_error_ns for event in found]
-        table = CollectiveTable(
-            row=np.repeat(np.array([row for _, row in told], dtype=np.int64), sizes),
-            channel=self._channel_ids(list(chain.from_iterable([event.communicator for event in found]))),
-            operation=self._name_ids(list(chain.from_iterable([event.operation for event in found]))),
-            sequence=np.concatenate([event.call_sequence for event in found]),
-            start_ns=np.concatenate([event.call_start_ns for event in found]),
-            end_ns=np.concatenate([event.call_end_ns for event in found]),
-            payload_bytes=np.concatenate([event.payload_bytes for event in found]),
-            return_code=np.concatenate([event.return_code for event in found]),
-            node=np.repeat(self._name_ids([event.node for event in found]), sizes),
-            error_ns=np.repeat(np.array(errors, dtype=np.int64), sizes),
-            window=np.full(sum(sizes), self._window, dtype=np.int64),
-        )
+        sizes = [len(event.communicator) for event in events]
+        if not any(sizes):
+            return CollectiveTable.empty()
+        errors = [UNKNOWN_NS if event.clock_error_ns is None else event.clock_error_ns for event in events]
+        table = CollectiveTable(np.empty((len(COLUMNS), sum(sizes)), dtype=np.int64))
+        table.row[:] = np.repeat(rows, sizes)
+        table.channel[:] = self._channel_ids([event.communicator for event in events])
+        table.operation[:] = self._name_ids([event.operation for event in events])
+        np.concatenate([event.call_sequence for event in events], out=table.sequence)
+        np.concatenate([event.call_start_ns for event in events], out=table.start_ns)
+        np.concatenate([event.call_end_ns for event in events], out=table.end_ns)
+        np.concatenate([event.payload_bytes for event in events], out=table.payload_bytes)
+        np.concatenate([event.return_code for event in events], out=table.return_code)
+        nodes = self._name_ids([[event.node for event in events]])
+        table.node[:] = nodes if isinstance(nodes, int) else np.repeat(nodes, sizes)
+        table.error_ns[:] = np.repeat(np.array(errors, dtype=np.int64), sizes)
+        table.window[:] = self._window
         pairwise = [self._names[name] for name in _PAIRWISE if name in self._names]
-        return table.take(~np.isin(table.operation, pairwise)) if pairwise else table
+        return table.where(~np.isin(table.operation, pairwise)) if pairwise else table
 
-    def _channel_ids(self, names: list[str]) -> IntArray:
-        distinct = set(names)
+    def _channel_ids(self, names: Sequence[list[str]]) -> IntArray | int:
+        distinct: set[str] = set().union(*names)
         for name in sorted(distinct - self._channels.keys()):
             self._add_channel(name)
         return _ids(self._channels, names, distinct)
 
-    def _name_ids(self, names: list[str]) -> IntArray:
-        distinct = set(names)
+    def _name_ids(self, names: Sequence[list[str]]) -> IntArray | int:
+        distinct: set[str] = set().union(*names)
         for name in sorted(distinct - self._names.keys()):
             self._names[name] = len(self._names)
         return _ids(self._names, names, distinct)
@@ -184,7 +177,7 @@ class CollectiveMatch:
         slot = int(np.argmin(self._used))
         self._channels = {old: at for old, at in self._channels.items() if at != slot}
         self._channels[name] = slot
-        self._pending = self._pending.take(self._pending.channel != slot)
+        self._pending = self._pending.where(self._pending.channel != slot)
         self._offset[slot] = self._doubt[slot] = 0
         self._aligned[slot] = self._member[slot] = False
         self._last[slot] = -1
@@ -196,7 +189,7 @@ class CollectiveMatch:
         for channel in np.unique(calls.channel).tolist():
             if self._aligned[channel, self._member[channel]].all():
                 continue
-            mine = calls.take(calls.channel == channel)
+            mine = calls.where(calls.channel == channel)
             count = np.bincount(mine.row, minlength=n_ranks)
             known = np.flatnonzero(self._aligned[channel] & (count > 0))
             reference = int(known[0]) if known.size else int(np.argmax(count))
@@ -205,7 +198,7 @@ class CollectiveMatch:
             if self._align_to(channel, reference, mine, (count > 0) & ~self._aligned[channel]):
                 self._aligned[channel, reference] = True
 
-    def _align_to(self, channel: int, reference: int, calls: CollectiveTable, unknown: NDArray[np.bool_]) -> bool:
+    def _align_to(self, channel: int, reference: int, calls: CollectiveTable, unknown: BoolArray) -> bool:
         """Align the unknown ranks of one communicator with a reference; tell whether any could be."""
         base = _calls_of(calls, reference)
         base_sequence = base.sequence + self._offset[channel, reference]
@@ -229,55 +222,49 @@ class CollectiveMatch:
         self._aligned[channel, rows] = True
         self._last[channel, rows] = -1
 
-    def _doubts(
-        self,
-        calls: CollectiveTable,
-        sequence: IntArray,
-        starts: IntArray,
-        sizes: IntArray,
-        group: IntArray,
-        usable: Any,
-    ) -> None:
+    def _doubts(self, groups: _Groups, usable: BoolArray) -> None:
         """Give up alignments under which a rank's ends were far from its peers' for some windows in a row."""
-        middle = calls.end_ns[starts + (sizes - 1) // 2]
+        starts, group, end_ns = groups.starts, groups.group, groups.calls.end_ns
+        middle = end_ns[starts + (groups.sizes - 1) // 2]
         inside = usable[group]
-        n_ranks = self._offset.shape[1]
-        cell = (calls.channel * n_ranks + calls.row)[inside]
-        away = np.abs(calls.end_ns - middle[group])[inside]
-        count = np.bincount(cell, minlength=self._offset.size)
-        mean = np.bincount(cell, weights=away, minlength=self._offset.size) / np.maximum(count, 1)
-        period = np.full(self._offset.shape[0], np.inf)
-        for channel in np.unique(calls.channel[starts]).tolist():
-            of_channel = calls.channel[starts] == channel
-            first, last = np.flatnonzero(of_channel)[[0, -1]]
-            n_calls = sequence[starts[last]] - sequence[starts[first]]
+        cell = groups.cell[inside]
+        away = np.abs(end_ns - middle[group])[inside]
+        shape, size = self._offset.shape, self._offset.size
+        count = np.bincount(cell, minlength=size)
+        mean = np.bincount(cell, weights=away, minlength=size) / np.maximum(count, 1)
+        period = np.full(shape[0], np.inf)
+        of_group = groups.calls.channel[starts]
+        for channel in set(of_group.tolist()):
+            first, last = (of_group == channel).nonzero()[0][[0, -1]]
+            n_calls = groups.sequence[starts[last]] - groups.sequence[starts[first]]
             if n_calls > 0:
                 period[channel] = (middle[last] - middle[first]) / n_calls
-        limit = np.repeat(np.maximum(0.5 * period, sequence_alignment.INSTANT_NS), n_ranks)
-        doubtful = ((count >= _DOUBTFUL_PAIRS) & (mean > limit)).reshape(self._offset.shape)
-        told = (count > 0).reshape(self._offset.shape)
-        self._doubt = np.where(doubtful, self._doubt + 1, np.where(told, 0, self._doubt))
-        if doubtful.any():
+        limit = np.repeat(np.maximum(0.5 * period, sequence_alignment.INSTANT_NS), shape[1])
+        doubtful = (count >= _DOUBTFUL_PAIRS) & (mean > limit)
+        if doubtful.any() or self._doubt.any():
+            doubtful, told = doubtful.reshape(shape), (count > 0).reshape(shape)
+            self._doubt = np.where(doubtful, self._doubt + 1, np.where(told, 0, self._doubt))
             self._aligned[self._doubt >= _DOUBTFUL_WINDOWS] = False
             self._doubt[self._doubt >= _DOUBTFUL_WINDOWS] = 0
 
-    def _lags(self, calls: CollectiveTable, starts: IntArray, group: IntArray, usable: Any, n_ranks: int) -> FloatArray:
+    def _lags(self, groups: _Groups, usable: BoolArray, n_ranks: int) -> FloatArray:
         """Return the mean lag per rank (seconds) over the usable groups."""
-        begin_ns = np.minimum.reduceat(calls.start_ns, starts)
-        is_first = calls.start_ns == begin_ns[group]
-        first = np.full(starts.size, -1, dtype=np.int64)
-        at = np.flatnonzero(is_first)[::-1]
+        calls, group = groups.calls, groups.group
+        lag_ns = calls.start_ns - np.minimum.reduceat(calls.start_ns, groups.starts)[group]
+        first = np.empty(groups.starts.size, dtype=np.int64)
+        at = (lag_ns == 0).nonzero()[0][::-1]
         first[group[at]] = at
         leader = first[group]
-        lag_ns = (calls.start_ns - begin_ns[group]).astype(np.float64)
+        counted = usable[group] & self._aligned.take(groups.cell)
         apart = calls.node != calls.node[leader]
-        unknown = (calls.error_ns == _UNKNOWN_NS) | (calls.error_ns[leader] == _UNKNOWN_NS)
-        lag_ns[apart & (lag_ns <= calls.error_ns + calls.error_ns[leader])] = 0.0
-        counted = usable[group] & ~(apart & unknown) & self._aligned[calls.channel, calls.row]
+        if apart.any():
+            leader_error_ns = calls.error_ns[leader]
+            lag_ns[apart & (lag_ns <= calls.error_ns + leader_error_ns)] = 0
+            counted &= ~(apart & ((calls.error_ns == UNKNOWN_NS) | (leader_error_ns == UNKNOWN_NS)))
         rows = calls.row[counted]
         count = np.bincount(rows, minlength=n_ranks)
         total = np.bincount(rows, weights=lag_ns[counted], minlength=n_ranks)
-        return np.where(count > 0, total / np.maximum(count, 1) * 1e-9, np.nan)
+        return scatter.ratio(total, count) * 1e-9
 
     def state(self) -> dict[str, Any]:
         """Return everything that the future depends on."""
@@ -285,7 +272,7 @@ class CollectiveMatch:
             "window": self._window,
             "channels": dict(self._channels),
             "names": dict(self._names),
-            "pending": {name: getattr(self._pending, name) for name in _COLUMNS},
+            "pending": {name: getattr(self._pending, name) for name in COLUMNS},
             **{name: getattr(self, f"_{name}") for name in _ARRAYS},
         }
 
@@ -294,7 +281,7 @@ class CollectiveMatch:
         self._window = state["window"]
         self._channels = dict(state["channels"])
         self._names = dict(state["names"])
-        self._pending = CollectiveTable(**state["pending"])
+        self._pending = CollectiveTable.of(**state["pending"])
         for name in _ARRAYS:
             setattr(self, f"_{name}", state[name].copy())
 
@@ -302,12 +289,30 @@ class CollectiveMatch:
 _ARRAYS = ("offset", "aligned", "member", "last", "doubt", "used")
 
 
-def _ids(known: dict[str, int], names: list[str], distinct: set[str]) -> IntArray:
+def _order(calls: CollectiveTable, sequence: IntArray) -> IntArray:
+    """Return the order by communicator, sequence, operation and end; of equals, the first stays first."""
+    parts = (calls.channel, sequence, calls.operation, calls.end_ns)
+    lows = [int(part.min()) for part in parts]
+    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
+    if math.prod(spans) >= 2**63:
+        return np.lexsort(parts[::-1])
+    # one number says it all, and sorting by one is several times faster
+    key = parts[0] - lows[0]
+    for part, low, span in zip(parts[1:], lows[1:], spans[1:], strict=True):
+        key *= span
+        key += part
+        key -= low
+    return np.argsort(key, kind="stable")
+
+
+def _ids(known: dict[str, int], names: Sequence[list[str]], distinct: set[str]) -> IntArray | int:
+    """Return the numbers of all lists' names, one list after the other; one number if all names are the same."""
     if len(distinct) == 1:
-        return np.full(len(names), known[names[0]], dtype=np.int64)
-    return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
+        return known[next(iter(distinct))]
+    flat = map(known.__getitem__, chain.from_iterable(names))
+    return np.fromiter(flat, dtype=np.int64, count=sum(map(len, names)))
 
 
 def _calls_of(calls: CollectiveTable, row: int) -> CollectiveTable:
-    mine = calls.take(calls.row == row)
+    mine = calls.where(calls.row == row)
     return mine.take(np.argsort(mine.sequence, kind="stable"))

@@ -24,7 +24,8 @@ from eacgm.events import (
     SamplesEvent,
     no_ints,
 )
-from eacgm.streams.collectives import CollectiveMatch, CollectiveTable
+from eacgm.streams.collective_table import CollectiveTable
+from eacgm.streams.collectives import CollectiveMatch
 from eacgm.streams.placed import Placed
 from eacgm.streams.roster import Roster
 from eacgm.streams.window import ClosedWindow

@@ -85,3 +85,14 @@ def counted(rows: IntArray, amounts: NDArray[Any], n_ranks: int) -> FloatArray:
     """
     total: FloatArray = np.bincount(rows, weights=amounts, minlength=n_ranks).astype(np.float64, copy=False)
     return total
+
+
+def ratio(total: NDArray[Any], count: NDArray[Any]) -> FloatArray:
+    """Return ``total / count``, both of one shape, NaN where ``count`` is not above 0.
+
+    >>> ratio(np.array([1.0, 2.0]), np.array([0, 4])).tolist()
+    [nan, 0.5]
+    """
+    out = np.full(total.shape, np.nan)
+    np.divide(total, count, out=out, where=count > 0)
+    return out

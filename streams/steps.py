@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from eacgm.events import FloatArray, IntArray
-from eacgm.streams.collectives import CollectiveTable
+from eacgm.streams import scatter
+from eacgm.streams.collective_table import CollectiveTable
 
 #: the running counts fade by this much with every window in which a step ended
 _FADING = 0.95
@@ -71,12 +72,11 @@ class Steps:
         self._held_channel_calls += np.bincount(calls.row[mine], minlength=n_ranks)
         self._count(step_count)
         self._waited_seconds += covered_seconds
-        with np.errstate(divide="ignore", invalid="ignore"):
-            counted = np.where(step_count > 0, self._waited_seconds / step_count, np.nan)
+        counted = scatter.ratio(self._waited_seconds, step_count)
         self._waited_seconds[step_count > 0] = 0.0
         if not mine.any():
             return np.where(self._anchor_ns > 0, np.nan, counted)
-        return self._between_anchors(calls.take(mine), counted, window_ns)
+        return self._between_anchors(calls.where(mine), counted, window_ns)
 
     def _count(self, step_count: FloatArray) -> None:
         """Enter the collectives that belong to the steps that ended into the running counts."""
@@ -128,15 +128,16 @@ class Steps:
         known = ~np.isnan(per_step)
         whole = known & (per_step == np.round(per_step)) & (per_step >= 1)
         stride = np.where(whole, per_step, 1.0).astype(np.int64)
-        calls = calls.take(calls.sequence % stride[calls.row] == 0)
-        first, first_ns = _extreme(calls, n_ranks, last=False)
-        last, last_ns = _extreme(calls, n_ranks, last=True)
+        calls = calls.where(calls.sequence % stride[calls.row] == 0)
+        order = np.lexsort((calls.end_ns, calls.sequence))
+        first, first_ns = _ultimate(calls, order[::-1], n_ranks)
+        last, last_ns = _ultimate(calls, order, n_ranks)
         seen = last_ns > 0
         paused = (first_ns - self._anchor_ns > _PAUSE_WINDOWS * window_ns) & (last > first)
         base, base_ns = np.where(paused, first, self._anchor_sequence), np.where(paused, first_ns, self._anchor_ns)
         usable = seen & known & (self._anchor_ns > 0) & (last > base)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            seconds = (last_ns - base_ns) * 1e-9 / ((last - base) / per_step)
+        seconds = np.full(n_ranks, np.nan)
+        np.divide((last_ns - base_ns) * 1e-9, (last - base) / per_step, out=seconds, where=usable)
         self._anchor_sequence = np.where(seen, last, self._anchor_sequence)
         self._anchor_ns = np.where(seen, last_ns, self._anchor_ns)
         fallback = np.where(known & (self._anchor_ns > 0) & ~usable & self._ever, np.nan, counted)
@@ -171,20 +172,18 @@ _BLANKS: dict[str, float] = {
 
 def _ratio(calls: FloatArray, steps: FloatArray) -> FloatArray:
     """Return calls per step, a whole number where it is nearly one; NaN while too few steps were counted."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(steps >= _LEAST_STEPS, calls / steps, np.nan)
+    ratio = np.full(calls.size, np.nan)
+    np.divide(calls, steps, out=ratio, where=steps >= _LEAST_STEPS)
     whole = np.round(ratio)
     return np.where((np.abs(ratio - whole) < _WHOLE) & (whole >= 1), whole, ratio)
 
 
-def _extreme(calls: CollectiveTable, n_ranks: int, last: bool) -> tuple[IntArray, IntArray]:
-    """Return each rank's first or last call by sequence and its end (UTC ns), 0 where it has none."""
-    order = np.lexsort((calls.end_ns, calls.sequence))
-    if not last:
-        order = order[::-1]
+def _ultimate(calls: CollectiveTable, order: IntArray, n_ranks: int) -> tuple[IntArray, IntArray]:
+    """Return each rank's last call in an order: its sequence, -1 where it has none, and its end (UTC ns), 0 then."""
     sequence = np.full(n_ranks, -1, dtype=np.int64)
     end_ns = np.zeros(n_ranks, dtype=np.int64)
     # assignment keeps the last of repeated rows
-    sequence[calls.row[order]] = calls.sequence[order]
-    end_ns[calls.row[order]] = calls.end_ns[order]
+    rows = calls.row[order]
+    sequence[rows] = calls.sequence[order]
+    end_ns[rows] = calls.end_ns[order]
     return sequence, end_ns

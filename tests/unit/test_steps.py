@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from eacgm.streams.collectives import CollectiveTable
+from eacgm.streams.collective_table import CollectiveTable
 from eacgm.streams.steps import Steps
 
 SECOND = 1_000_000_000
@@ -17,7 +17,7 @@ def table(ends_s, sequence):
     n = len(ends_s)
     zero = np.zeros(n, dtype=np.int64)
     ends = (np.array(ends_s) * SECOND).astype(np.int64)
-    return CollectiveTable(
+    return CollectiveTable.of(
         row=zero,
         channel=zero,
         operation=zero,
