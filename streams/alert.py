@@ -11,6 +11,7 @@ import numpy as np
 
 from eacgm.config import AlertConfig
 from eacgm.events import AlertEvent, Evidence, FrameEvent
+from eacgm.streams.detect import Accusation
 from eacgm.streams.diagnose import CONSEQUENCES
 from eacgm.streams.finding import Finding
 
@@ -28,6 +29,7 @@ class Incident:
     windows_since_update: int = 0
     updates: int = 0
     score: float = 0.0
+    peak_share: float = 0.0
 
 
 @dataclass(slots=True)
@@ -37,9 +39,12 @@ class Incidents:
     config: AlertConfig
     open: list[Incident] = field(default_factory=list)
 
-    def accused(self) -> dict[str, list[int]]:
-        """Return what the open incidents blame: cause -> ranks."""
-        return {incident.finding.cause: list(incident.finding.ranks) for incident in self.open}
+    def accused(self) -> dict[str, Accusation]:
+        """Return what the open incidents blame, by cause."""
+        return {
+            incident.finding.cause: Accusation(list(incident.finding.ranks), incident.peak_share)
+            for incident in self.open
+        }
 
     def update(self, frame: FrameEvent, findings: list[Finding], *, active: bool) -> list[AlertEvent]:
         """Take a frame's findings; return the alerts that follow, in order.
@@ -82,12 +87,21 @@ class Incidents:
             ours = incident.finding
             if finding.cause in CONSEQUENCES.get(ours.cause, ()) or ours.cause in CONSEQUENCES.get(finding.cause, ()):
                 return incident
+        for incident in self.open:
+            # a rank that holds up the job does so for one reason at a time; the first name stays
+            if (
+                incident.finding.needs_steps
+                and finding.needs_steps
+                and set(incident.finding.ranks) & set(finding.ranks)
+            ):
+                return incident
         return None
 
     def _absorb(self, incident: Incident, finding: Finding) -> bool:
         """Let a finding confirm or sharpen an incident; tell whether that is worth a message."""
         ours = incident.finding
         incident.score = max(incident.score, finding.score)
+        incident.peak_share = max(incident.peak_share, finding.share)
         if finding.cause != ours.cause:
             if ours.cause in CONSEQUENCES.get(finding.cause, ()) and finding.cause not in CONSEQUENCES.get(
                 ours.cause, ()
@@ -109,7 +123,7 @@ class Incidents:
     def _opened(self, frame: FrameEvent, finding: Finding) -> Incident:
         seed = f"{frame.job}\0{frame.incarnation}\0{finding.cause}\0{finding.started_ns}\0{finding.ranks}"
         name = hashlib.blake2b(seed.encode(), digest_size=8).hexdigest()
-        return Incident(name, finding, frame.end_ns, score=finding.score)
+        return Incident(name, finding, frame.end_ns, score=finding.score, peak_share=finding.share)
 
     def _alert(self, frame: FrameEvent, incident: Incident, state: str) -> AlertEvent:
         finding = incident.finding
@@ -158,6 +172,7 @@ class Incidents:
                 "windows_since_update": incident.windows_since_update,
                 "updates": incident.updates,
                 "score": incident.score,
+                "peak_share": incident.peak_share,
             }
             for incident in self.open
         ]

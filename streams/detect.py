@@ -74,6 +74,14 @@ class Detection:
     step_typical_seconds: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """Whom an open incident blames, and the largest share of a step it has cost so far."""
+
+    ranks: list[int]
+    peak_share: float
+
+
 class Detector:
     """The detector of one job and incarnation; pure: time and seeds come in."""
 
@@ -95,7 +103,7 @@ class Detector:
         self.steps: deque[float] = deque(maxlen=2 * SETTLING_WINDOWS)
         self.job_unusual_windows = 0
         self.resuming_windows = 0
-        self.accused: dict[str, list[int]] = {}
+        self.accused: dict[str, Accusation] = {}
         self._groups: list[str] = []
         self._members: list[IntArray] = []
 
@@ -229,7 +237,7 @@ class Detector:
     def _learn(self, detection: Detection, residuals: Residuals, rows: IntArray) -> None:
         accused = self.is_accused(detection, self.accused)
         resuming = self.resuming_windows > 0
-        job_accused = resuming or any(not ranks for ranks in self.accused.values()) or "network" in self.accused
+        job_accused = resuming or any(not one.ranks for one in self.accused.values()) or "network" in self.accused
         healthy = self.ranks_scorer.learn(accused)
         job_healthy = bool(self.job_scorer.learn(np.array([job_accused]))[0])
         young = self.settled_windows <= self.config.detect.warmup_windows
@@ -240,13 +248,13 @@ class Detector:
         self.work.observe(detection.frame, detection.columns, healthy=job_healthy)
         detection.job_unusual_windows = self.job_unusual_windows
 
-    def note(self, accused: dict[str, list[int]]) -> None:
-        """Take note of what the diagnosis blames (cause -> ranks): nothing is learnt from those until it is over."""
+    def note(self, accused: dict[str, Accusation]) -> None:
+        """Take note of what open incidents blame, by cause: nothing is learnt from those until it is over."""
         self.accused = accused
 
     def is_accused(self, detection: Detection, causes: Iterable[str]) -> BoolArray:
         """Return a mask ``(n_ranks,)``: ranks already blamed for one of ``causes``, so that less confirms it."""
-        blamed = [rank for cause in causes for rank in self.accused.get(cause, ())]
+        blamed = [rank for cause in causes if cause in self.accused for rank in self.accused[cause].ranks]
         return np.isin(detection.frame.ranks, blamed) if blamed else np.zeros(len(detection.frame.ranks), dtype=bool)
 
     def adopt_job(self) -> None:
@@ -275,7 +283,7 @@ class Detector:
             "steps": list(self.steps),
             "job_unusual_windows": self.job_unusual_windows,
             "resuming_windows": self.resuming_windows,
-            "accused": self.accused,
+            "accused": {cause: [one.ranks, one.peak_share] for cause, one in self.accused.items()},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -293,7 +301,8 @@ class Detector:
         self.steps = deque(state["steps"], maxlen=2 * SETTLING_WINDOWS)
         for name in ("window", "active_windows", "settled_windows", "recent_ranks", "job_unusual_windows"):
             setattr(self, name, state[name])
-        self.resuming_windows, self.accused = state["resuming_windows"], dict(state["accused"])
+        self.resuming_windows = state["resuming_windows"]
+        self.accused = {cause: Accusation(list(one[0]), float(one[1])) for cause, one in state["accused"].items()}
 
 
 def group_positions(groups: list[str]) -> list[IntArray]:

@@ -30,7 +30,7 @@ CONSEQUENCES: dict[str, tuple[str, ...]] = {
     "gc_pause": ("job_slowdown", "network", "unknown", "slow_compute"),
     "gpu_throttle": ("slow_compute", "job_slowdown", "network", "unknown"),
     "pcie": ("slow_compute", "job_slowdown", "network", "unknown"),
-    "host_contention": ("slow_compute", "job_slowdown", "network", "unknown", "data_stall"),
+    "host_contention": ("job_slowdown", "network", "unknown"),
     "slow_compute": ("job_slowdown", "network", "unknown"),
     "network": ("job_slowdown", "unknown"),
     "job_slowdown": ("unknown",),

@@ -14,6 +14,7 @@ class Finding:
 
     ``started_ns`` is when the fault seems to have begun (UTC ns); ``score`` in nats, ``p_value`` the chance of it in
     health (0 for facts); ``hold_windows`` how many windows without confirmation end it, if more than the default;
+    ``share`` is how much of a usual step is lost (0 where that is not the question);
     ``needs_steps`` says that a window without steps neither confirms nor denies it.
     """
 
@@ -28,6 +29,7 @@ class Finding:
     gpu: str | None = None
     evidence: tuple[Evidence, ...] = field(default=())
     hold_windows: int = 0
+    share: float = 0.0
     needs_steps: bool = False
 
     def state(self) -> dict[str, Any]:

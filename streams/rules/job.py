@@ -8,6 +8,7 @@ import numpy as np
 
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence
+from eacgm.streams.baseline import middle
 from eacgm.streams.catalogue import feature
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.effects import Effects
@@ -20,6 +21,8 @@ COLLECTIVE_RATIO = 1.3
 MIN_STEP_SHARE = 0.05
 #: a step that takes this many times as long, on every rank alike
 SLOWDOWN_RATIO = 1.15
+#: what can slow everyone alike
+EVERYONES = ("job_slowdown", "gpu_throttle", "data_stall", "gc_pause", "host_contention")
 #: windows of being unlike its past before the job as a whole is called slow
 SLOWDOWN_WINDOWS = 20
 #: spreads about the job's past below which it is as usual
@@ -29,6 +32,8 @@ NETWORK_WINDOWS = 6
 #: a rank whose collectives are shorter than this share of what its peers suggest, by so many spreads, comes late
 LATE_RATIO = 0.6
 LATE_Z = 2.0
+#: a median clock below this share of its usual is throttling
+THROTTLED_RATIO = 0.95
 #: per-step amounts of work that grew by so much explain a longer step
 WORK_RATIO = 1.05
 #: windows that a rank must be unlike its peers before an unexplained anomaly is told
@@ -128,7 +133,8 @@ def job_slowdown(detection: Detection, detector: Detector, config: DetectConfig)
     effects = detection.effects
     if effects is None or not detection.warm or detection.job_unusual_windows < SLOWDOWN_WINDOWS:
         return
-    if detector.accused and "job_slowdown" not in detector.accused:
+    known = any(cause in detector.accused and not detector.accused[cause].ranks for cause in EVERYONES)
+    if detector.accused and not known:
         # what slows the job is already told
         return
     ratio, z, usual = effects.change("step_seconds"), effects.change_z("step_seconds"), effects.past("step_seconds")
@@ -137,24 +143,44 @@ def job_slowdown(detection: Detection, detector: Detector, config: DetectConfig)
     if _work_grew(effects, detector):
         detector.adopt_job()
         return
-    strictness = 0.5 if "job_slowdown" in detector.accused else 1.0
+    strictness = 0.5 if known else 1.0
     if ratio < 1.0 + strictness * (SLOWDOWN_RATIO - 1.0) or z < strictness * MIN_JOB_Z:
         if detection.job_unusual_windows >= 3 * SLOWDOWN_WINDOWS:
             # unlike its past, but no slower: the new usual
             detector.adopt_job()
         return
+    cause, layer, why = _why_everyone(effects, (ratio - 1.0) * usual)
     yield Finding(
-        cause="job_slowdown",
-        layer="pytorch",
+        cause=cause,
+        layer=layer,
         ranks=(),
         severity="warning",
-        summary=f"Every step takes {ratio:.2f} times as long as before on all ranks alike; nobody holds up the others.",
+        summary=f"Every step takes {ratio:.2f} times as long as before on all ranks alike; {why}.",
         started_ns=detection.frame.start_ns - detection.job_unusual_windows * int(effects.window_seconds * 1e9),
         score=_finite(detection.job_score),
         p_value=_finite(detection.job_p_value),
         evidence=(Evidence("step_seconds", None, usual * ratio, usual, "seconds", 1.0),),
         needs_steps=True,
     )
+
+
+def _why_everyone(effects: Effects, excess_seconds: float) -> tuple[str, str, str]:
+    """Return cause, layer and words for a step that grew by ``excess_seconds`` on every rank."""
+    clock = effects.change("gpu_sm_clock_hertz")
+    if clock is not None and clock < THROTTLED_RATIO:
+        return "gpu_throttle", "gpu", f"all GPUs run at {clock:.0%} of their usual clock"
+    for name, per_window, cause, layer, why in (
+        ("data_wait_seconds", False, "data_stall", "python", "all wait for data"),
+        ("gc_seconds", True, "gc_pause", "python", "all spend it in garbage collection"),
+        ("run_queue_wait_seconds", True, "host_contention", "host", "all wait for a CPU that others use"),
+    ):
+        ratio, usual, steps = effects.change(name), effects.past(name), effects.steps_per_window()
+        if ratio is None or usual is None or steps is None:
+            continue
+        seconds = (ratio - 1.0) * usual / (float(middle(steps)) if per_window else 1.0)
+        if seconds > 0.5 * excess_seconds:
+            return cause, layer, why
+    return "job_slowdown", "pytorch", "nobody holds up the others"
 
 
 def unknown(detection: Detection, detector: Detector, config: DetectConfig) -> Iterator[Finding]:

@@ -29,6 +29,8 @@ OWN_WORK = (
 #: extra work that is worth telling (share of the usual step), against the rank's own habit and against peers alone
 MIN_SHARE = 0.05
 MIN_STANDING_SHARE = 0.2
+#: what is left of the worst when a straggler has recovered
+OVER_SHARE = 0.25
 #: effects below so many spreads are noise
 MIN_Z = 4.0
 #: spreads about the peers' median that a standing difference must reach
@@ -40,11 +42,21 @@ STANDING_EVERY = 3
 PAUSE_SHARE = 0.008
 PAUSE_OCCURRENCES = 3
 DATA_PAUSE_SECONDS = 5.0
+#: pauses in more than half of so many windows are a state, not pauses
+DENSE_WINDOWS = 8
 #: windows after the last pause in which more are to be feared
 PAUSE_MEMORY_WINDOWS = 60
 DATA_PAUSE_SHARE = 0.03
 
-CAUSES = ("slow_compute", "data_stall", "pcie", "gc_pause", "gpu_throttle", "host_contention")
+_FEATURE_OF = {
+    "slow_compute": "compute_seconds",
+    "gpu_throttle": "compute_seconds",
+    "host_contention": "compute_seconds",
+    "data_stall": "data_wait_seconds",
+    "pcie": "cuda_memcpy_seconds",
+    "gc_pause": "gc_seconds",
+}
+CAUSES = tuple(_FEATURE_OF)
 _LAYER = {
     "slow_compute": "pytorch",
     "data_stall": "python",
@@ -82,7 +94,8 @@ def straggler(detection: Detection, detector: Detector, config: DetectConfig) ->
     asked = detection.warm and bool((detection.unusual | known).any())
     suspicion = _suspect(effects, habit=True) if asked else None
     if suspicion is not None:
-        least = np.where(known, 0.5, 1.0) * MIN_SHARE * suspicion.step_seconds
+        peak = max((one.peak_share for cause, one in detector.accused.items() if cause in CAUSES), default=0.0)
+        least = np.where(known, max(0.5 * MIN_SHARE, OVER_SHARE * peak), MIN_SHARE) * suspicion.step_seconds
         guilty = (detection.unusual | known) & (suspicion.z >= np.where(known, 0.5, 1.0) * MIN_Z)
         guilty &= suspicion.total >= least
         if guilty.any():
@@ -140,15 +153,24 @@ def _accuse(
     # whoever has less than half of the worst one's excess is carried along by it
     worst = float(suspicion.total[guilty].max())
     guilty = guilty & (suspicion.total >= 0.5 * worst)
-    positions = np.flatnonzero(guilty)
     by_cause: dict[str, list[int]] = {}
-    for position in positions:
+    for position in np.flatnonzero(guilty).tolist():
         cause = max(suspicion.parts, key=lambda name: suspicion.parts[name][position])
         if cause == "slow_compute":
-            cause = _why_slow(effects, int(position), float(suspicion.parts[cause][position]), habit=habit)
-        by_cause.setdefault(cause, []).append(int(position))
+            cause = _why_slow(effects, position, float(suspicion.parts[cause][position]), habit=habit)
+        by_cause.setdefault(cause, []).append(position)
+    if len(by_cause.get("host_contention", ())) >= len(by_cause.get("slow_compute", ())) > 0:
+        # neighbours that slow down together do so for the same reason, even where one's waiting is less clear
+        by_cause["host_contention"] = sorted(by_cause["host_contention"] + by_cause.pop("slow_compute"))
     for cause, members in by_cause.items():
         yield _finding(detection, effects, suspicion, cause, members, habit=habit)
+
+
+def _is_habit(effects: Effects, cause: str, members: list[int]) -> bool:
+    """Tell whether ranks have always been like this: most of the distance from their peers is their habit."""
+    name = _FEATURE_OF[cause]
+    with_habit, without = effects.z(name), effects.z(name, habit=False)
+    return with_habit is not None and without is not None and bool(np.all(with_habit[members] < 0.5 * without[members]))
 
 
 def _why_slow(effects: Effects, position: int, seconds: float, *, habit: bool) -> str:
@@ -174,7 +196,7 @@ def _finding(
     frame = detection.frame
     ranks = tuple(int(frame.ranks[m]) for m in members)
     lost = float(np.mean(suspicion.total[members])) / suspicion.step_seconds
-    since = "" if habit else " since its first step"
+    since = " since its first step" if not habit and _is_habit(effects, cause, members) else ""
     summary = f"{name_ranks(ranks).capitalize()} {_WORDS[cause]}{since} and holds up every step by {lost:.0%}."
     if len(ranks) > 1:
         summary = summary.replace(" computes ", " compute ").replace(" waits ", " wait ").replace(" holds ", " hold ")
@@ -192,6 +214,7 @@ def _finding(
         score=_finite(np.fmax.reduce(scores)),
         p_value=_finite(np.fmin.reduce(detection.p_values[members])),
         evidence=evidence_of(detection, effects, members, habit=habit),
+        share=lost,
         needs_steps=True,
     )
 
@@ -238,6 +261,9 @@ def pauses(detection: Detection, detector: Detector, config: DetectConfig) -> It
         loss = detector.pauses[name].loss()
         if loss is None or detection.window - loss.last_window > PAUSE_MEMORY_WINDOWS:
             continue
+        if 2 * loss.occurrences > loss.last_window - loss.first_window + DENSE_WINDOWS and _few(loss.ranks, detection):
+            # one rank that waits in every window is a straggler, not a pause
+            continue
         span_windows = max(detection.window - loss.first_window, 30)
         share = loss.seconds / span_windows
         # a loader hiccups now and then everywhere; a collector that stops the world again and again is a habit
@@ -258,6 +284,10 @@ def pauses(detection: Detection, detector: Detector, config: DetectConfig) -> It
             evidence=(Evidence(name, None, loss.seconds, 0.0, "seconds", 1.0),),
             hold_windows=30,
         )
+
+
+def _few(ranks: tuple[int, ...], detection: Detection) -> bool:
+    return 2 * len(ranks) <= len(detection.frame.ranks)
 
 
 def _finite(value: float) -> float:

@@ -299,3 +299,40 @@ def test_a_job_that_is_asked_to_end_is_no_crash(code):
 
     alerts, _, _ = watch(SyntheticJob().frames(260, from_onset(change)))
     assert opened(alerts) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "extra", "cause"),
+    [
+        ("gpu_sm_clock_hertz", 0.7, 0.0, "gpu_throttle"),
+        ("run_queue_wait_seconds", 1.0, 0.4, "host_contention"),
+    ],
+)
+def test_what_slows_everyone_is_named(name, factor, extra, cause):
+    def change(second, values):
+        values[:, COLUMN["compute_seconds"]] *= 1.35
+        values[:, COLUMN[name]] = values[:, COLUMN[name]] * factor + extra
+
+    alerts, _, _ = watch(SyntheticJob().frames(260, from_onset(change)))
+    assert opened(alerts) == [(cause, [])]
+
+
+def test_all_ranks_waiting_for_data_in_every_step_are_a_data_stall():
+    def change(second, values):
+        values[:, COLUMN["data_wait_seconds"]] += 0.2
+
+    alerts, _, _ = watch(SyntheticJob().frames(260, from_onset(change)))
+    assert opened(alerts) == [("data_stall", [])]
+
+
+def test_an_incident_ends_when_little_is_left_of_the_fault():
+    def change(second, values):
+        if ONSET <= second < ONSET + 20:
+            values[2, COLUMN["data_wait_seconds"]] += 0.3
+        elif second >= ONSET + 20:
+            values[2, COLUMN["data_wait_seconds"]] += 0.02
+
+    alerts, _, _ = watch(SyntheticJob().frames(ONSET + 50, change))
+    assert opened(alerts) == [("data_stall", [2])]
+    assert alerts[-1].state == "resolved"
+    assert alerts[-1].end_ns <= (ONSET + 40) * 10**9
