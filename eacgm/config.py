@@ -39,7 +39,7 @@ class MixtureConfig:
     forgetting: float = 0.99998
     degrees_of_freedom: float = 8.0
     refit_every_windows: int = 1800
-    reservoir_rows: int = 6_000
+    reservoir_rows: int = 3_000
     seed: int = 0
 
 

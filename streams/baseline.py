@@ -73,7 +73,8 @@ class Residuals:
 
     ``scaled`` are the readings on the catalogue's scale; ``peer`` the distance from the median of the group, NaN
     where fewer than three ranks told; ``peer_z`` that distance against the rank's habit, in its spreads; ``job`` the
-    median over ranks and the last windows and ``job_z`` its distance from the job's past, in spreads.
+    median over ranks and the last windows and ``job_z`` its distance from the job's past, in spreads; ``spread`` is
+    what ``peer_z`` was divided by.
     """
 
     scaled: FloatArray
@@ -81,6 +82,7 @@ class Residuals:
     peer_z: FloatArray
     job: FloatArray
     job_z: FloatArray
+    spread: FloatArray
 
 
 class Baseline:
@@ -106,6 +108,8 @@ class Baseline:
 
     def _prepare(self) -> None:
         entries = [feature(name) for name in self.features]
+        self.scored = [index for index, entry in enumerate(entries) if entry.scored]
+        self.scored_names = [self.features[index] for index in self.scored]
         self.logarithmic = np.array([entry.scale == "log" for entry in entries], dtype=bool)
         self._floor = np.array([entry.floor for entry in entries], dtype=np.float64)
         spread = np.where(self.logarithmic, LOG_SPREAD_FLOOR, self._floor)
@@ -171,11 +175,12 @@ class Baseline:
         scaled = self.scale(values)
         peer = scaled - group_medians(scaled, groups)
         mean, count = self.rank_mean[rows], self.rank_count[rows]
-        peer_z = np.where(count > 0, peer - mean, peer) / self.rank_spread(rows)
+        spread = self.rank_spread(rows)
+        peer_z = np.where(count > 0, peer - mean, peer) / spread
         self._track_drift(rows, peer)
         job = self._smoothed(middle(scaled))
         job_z = np.where(self.job_count > 0, job - self.job_mean, 0.0) / self.job_spread()
-        return Residuals(scaled, peer, peer_z, job, job_z)
+        return Residuals(scaled, peer, peer_z, job, job_z, spread)
 
     def _smoothed(self, job: FloatArray) -> FloatArray:
         """Return the median of the job's last windows: one slow step is nobody's news."""
@@ -201,7 +206,7 @@ class Baseline:
     def learn(self, rows: IntArray, residuals: Residuals, healthy: FloatArray, job_healthy: bool) -> None:
         """Learn from a frame: ``healthy`` of shape ``(n_ranks,)`` is 1 for ranks to learn from and 0 for others."""
         weight = ~np.isnan(residuals.peer) & (healthy > 0)[:, None]
-        self._update_ranks(rows, residuals.peer, weight)
+        self._update_ranks(rows, residuals, weight)
         if job_healthy:
             told = ~np.isnan(residuals.job)
             count = np.minimum(self.job_count + told, self.horizon)
@@ -214,11 +219,11 @@ class Baseline:
             )
             self.job_count = count
 
-    def _update_ranks(self, rows: IntArray, peer: FloatArray, weight: Any) -> None:
+    def _update_ranks(self, rows: IntArray, residuals: Residuals, weight: Any) -> None:
         mean, variance = self.rank_mean[rows], self.rank_variance[rows]
         count = np.minimum(self.rank_count[rows] + weight, self.horizon)
         rate = np.where(weight, 1.0 / np.maximum(count, 1.0), 0.0)
-        delta = _tamed(np.where(weight, peer - mean, 0.0), self.rank_spread(rows), self.rank_count[rows])
+        delta = _tamed(np.where(weight, residuals.peer - mean, 0.0), residuals.spread, self.rank_count[rows])
         self.rank_mean[rows] = mean + rate * delta
         self.rank_variance[rows] = variance + rate * ((1.0 - rate) * delta * delta - variance) * (count > 1)
         self.rank_count[rows] = count

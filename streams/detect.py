@@ -17,7 +17,6 @@ import numpy as np
 from eacgm.config import Config
 from eacgm.events import BoolArray, FloatArray, FrameEvent, IntArray
 from eacgm.streams.baseline import SMOOTHED_WINDOWS, Baseline, Residuals, middle
-from eacgm.streams.catalogue import feature
 from eacgm.streams.effects import Effects
 from eacgm.streams.ledger import Ledger
 from eacgm.streams.scorer import Scorer
@@ -134,7 +133,7 @@ class Detector:
         self._learn(detection, residuals, rows)
         self.resuming_windows = max(0, self.resuming_windows - 1)
         detection.effects = Effects(
-            np.stack(self.recent), self.baseline, rows, groups, (frame.end_ns - frame.start_ns) / 1e9
+            list(self.recent), self.baseline, rows, groups, (frame.end_ns - frame.start_ns) / 1e9
         )
         return detection
 
@@ -223,13 +222,12 @@ class Detector:
                 break
 
     def _score(self, detection: Detection, residuals: Residuals, ranks: list[int]) -> None:
-        names = detection.frame.features
-        scored = [index for index, name in enumerate(names) if feature(name).scored]
-        peer = self.ranks_scorer.score([names[i] for i in scored], ranks, residuals.peer_z[:, scored])
+        scored, names = self.baseline.scored, self.baseline.scored_names
+        peer = self.ranks_scorer.score(names, ranks, residuals.peer_z[:, scored])
         detection.scores, detection.p_values = peer.scores, peer.p_values
         detection.unusual, detection.anomalous = peer.unusual, peer.anomalous
         detection.contributions, detection.streak = peer.contributions, peer.streak
-        job = self.job_scorer.score([names[i] for i in scored], [0], residuals.job_z[None, scored])
+        job = self.job_scorer.score(names, [0], residuals.job_z[None, scored])
         detection.job_score, detection.job_p_value = float(job.scores[0]), float(job.p_values[0])
         detection.job_unusual = bool(job.unusual[0])
         detection.scored_names = self.ranks_scorer.names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,31 +19,63 @@ class Effects:
 
     def __init__(
         self,
-        recent: FloatArray,
+        recent: list[FloatArray],
         baseline: Baseline,
         rows: IntArray,
         groups: list[IntArray],
         window_seconds: float,
     ) -> None:
-        """Take ``recent`` of shape ``(n_windows, n_ranks, n_features)`` on the catalogue's scale."""
-        self._baseline, self._rows = baseline, rows
+        """Take the last windows, arrays of shape ``(n_ranks, n_features)`` on the catalogue's scale.
+
+        Nothing is worked out before a rule asks: in health none does.
+        """
+        self._recent, self._baseline, self._rows, self._groups = recent, baseline, rows, groups
         self._column = {name: index for index, name in enumerate(baseline.features)}
         self.window_seconds = window_seconds
-        self.n_ranks = recent.shape[1]
-        smooth = middle(recent, axis=0)
-        self._job = middle(smooth)
-        self._told = ~np.isnan(self._job)
-        self._spread = baseline.rank_spread(rows)
-        centre, habit = group_medians(smooth, groups), baseline.rank_mean[rows]
-        self._level = baseline.unscale(smooth)
-        # by whether the rank's habit counts: what is expected, and the distance from it in spreads
-        self._expected = {True: baseline.unscale(centre + habit), False: baseline.unscale(centre)}
-        self._z = {True: (smooth - centre - habit) / self._spread, False: (smooth - centre) / self._spread}
+        self.n_ranks = recent[0].shape[0]
+
+    @cached_property
+    def _smooth(self) -> FloatArray:
+        return middle(np.stack(self._recent), axis=0)
+
+    @cached_property
+    def _centre(self) -> FloatArray:
+        return group_medians(self._smooth, self._groups)
+
+    @cached_property
+    def _habit(self) -> FloatArray:
+        return self._baseline.rank_mean[self._rows]
+
+    @cached_property
+    def _spread(self) -> FloatArray:
+        return self._baseline.rank_spread(self._rows)
+
+    @cached_property
+    def _level(self) -> FloatArray:
+        return self._baseline.unscale(self._smooth)
+
+    @cached_property
+    def _job(self) -> FloatArray:
+        return middle(self._smooth)
+
+    @cached_property
+    def _expected(self) -> dict[bool, FloatArray]:
+        """By whether the rank's habit counts: what is expected."""
+        return {
+            True: self._baseline.unscale(self._centre + self._habit),
+            False: self._baseline.unscale(self._centre),
+        }
+
+    @cached_property
+    def _z(self) -> dict[bool, FloatArray]:
+        """By whether the rank's habit counts: the distance from what is expected, in spreads."""
+        off = self._smooth - self._centre
+        return {True: (off - self._habit) / self._spread, False: off / self._spread}
 
     def has(self, name: str) -> bool:
         """Tell whether any rank tells the feature."""
         column = self._column.get(name)
-        return column is not None and bool(self._told[column])
+        return column is not None and bool(self._job[column] == self._job[column])
 
     def level(self, name: str) -> FloatArray | None:
         """Return the smoothed reading in its unit."""
