@@ -41,6 +41,7 @@ class Trend:
     total: FloatArray = field(default_factory=lambda: np.empty(0))
     count: FloatArray = field(default_factory=lambda: np.empty(0))
     windows: int = 0
+    verdict: BoolArray = field(default_factory=lambda: np.empty(0, dtype=bool))
 
     def observe(self, values: FloatArray) -> None:
         """Add a window: ``values`` of shape ``(n_ranks,)``, NaN where not told."""
@@ -54,9 +55,13 @@ class Trend:
             self.blocks.append(np.where(self.count > 0, self.total / np.maximum(self.count, 1.0), np.nan))
             del self.blocks[:-N_BLOCKS]
             self.total, self.count, self.windows = np.zeros(len(values)), np.zeros(len(values)), 0
+            self.verdict = self._judge()
 
-    def growing(self) -> Any:
+    def growing(self) -> BoolArray:
         """Return a mask of shape ``(n_ranks,)``: ranks whose reading grew in every block and does not level off."""
+        return self.verdict if len(self.verdict) == len(self.total) else np.zeros(len(self.total), dtype=bool)
+
+    def _judge(self) -> BoolArray:
         growing = np.zeros(len(self.total), dtype=bool)
         if len(self.blocks) >= N_FAST_BLOCKS:
             growing |= _grows(np.stack(self.blocks[-N_FAST_BLOCKS:]), FAST_GROWTH_RATIO)
@@ -78,3 +83,4 @@ class Trend:
         self.total = np.array(state["total"], dtype=np.float64)
         self.count = np.array(state["count"], dtype=np.float64)
         self.windows = int(state["windows"])
+        self.verdict = self._judge()
