@@ -18,8 +18,8 @@ from eacgm.streams.call_readings import CallReadings, column, fill_columns
 from eacgm.streams.catalogue import CATALOGUE, column_order
 from eacgm.streams.gpu_readings import gpu_readings
 from eacgm.streams.join import JoinedWindow
-from eacgm.streams.placed import Placed
 from eacgm.streams.phase import Phase
+from eacgm.streams.placed import Placed
 from eacgm.streams.sample_readings import SampleReadings
 from eacgm.streams.steps import Steps
 

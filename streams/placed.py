@@ -29,7 +29,7 @@ class Placed(Generic[SomeEvent]):
     def seconds(self) -> FloatArray:
         """Return the length of each event's interval, of shape ``(n_events,)``."""
         length_ns = [event.end_ns - event.start_ns for event in self.events]
-        return np.array(length_ns, dtype=np.int64) * 1e-9
+        return np.asarray(np.array(length_ns, dtype=np.int64) * 1e-9, dtype=np.float64)
 
     def covered_seconds(self, n_ranks: int) -> FloatArray:
         """Return the summed length of each rank's intervals, of shape ``(n_ranks,)``, 0 where there is none."""
