@@ -20,6 +20,8 @@ import numpy as np
 from eacgm.events import FloatArray, IntArray
 from eacgm.streams.catalogue import feature
 
+#: places of ranks in the baseline's arrays
+Rows = IntArray | slice
 #: two ranks cannot vote
 MIN_VOTERS = 3
 #: smallest spread that counts, on the log scale (2 %)
@@ -115,8 +117,8 @@ class Baseline:
         spread = np.where(self.logarithmic, LOG_SPREAD_FLOOR, self._floor)
         self._variance_floor = spread**2
 
-    def align(self, ranks: Sequence[int], features: Sequence[str]) -> IntArray:
-        """Make room for new ranks and new columns; return the rows of ``ranks``.
+    def align(self, ranks: Sequence[int], features: Sequence[str]) -> Rows:
+        """Make room for new ranks and new columns; return the rows of ``ranks``, a slice if that is all of them.
 
         Columns of the frame must be those known so far in the same order, new ones anywhere: known columns move
         with their name.
@@ -124,7 +126,7 @@ class Baseline:
         if list(features) != self.features:
             self._adopt_features(list(features))
         if list(ranks) == self.ranks:
-            return np.arange(len(self.ranks))
+            return slice(None)
         row_of = {rank: row for row, rank in enumerate(self.ranks)}
         fresh = [rank for rank in ranks if rank not in row_of]
         if fresh:
@@ -167,7 +169,7 @@ class Baseline:
         """Return values of shape ``(..., n_features)`` back in their units."""
         return np.exp(scaled, where=self.logarithmic, out=scaled.copy())
 
-    def observe(self, rows: IntArray, values: FloatArray, groups: Sequence[IntArray]) -> Residuals:
+    def observe(self, rows: Rows, values: FloatArray, groups: Sequence[IntArray]) -> Residuals:
         """Compare a frame's ``values`` of shape ``(n_ranks, n_features)`` with what is usual; learns nothing.
 
         ``rows`` are the ranks' rows as ``align`` gave them, ``groups`` the positions of each group's members.
@@ -187,11 +189,11 @@ class Baseline:
         self.recent_jobs.append(job)
         return middle(np.stack(self.recent_jobs))
 
-    def _track_drift(self, rows: IntArray, peer: FloatArray) -> None:
+    def _track_drift(self, rows: Rows, peer: FloatArray) -> None:
         recent = self.drift[rows]
         self.drift[rows] = np.where(np.isnan(peer), recent, recent + (peer - recent) / DRIFT_WINDOWS)
 
-    def rank_spread(self, rows: IntArray) -> FloatArray:
+    def rank_spread(self, rows: Rows) -> FloatArray:
         """Return each rank's spread about its habit, ``(n_ranks, n_features)``; a young one leans on all ranks'."""
         count, variance = self.rank_count[rows], self.rank_variance[rows]
         total = count.sum(axis=0)
@@ -203,7 +205,7 @@ class Baseline:
         """Return the spread of the median rank about the job's past, ``(n_features,)``."""
         return np.asarray(np.sqrt(self.job_variance + self._variance_floor))
 
-    def learn(self, rows: IntArray, residuals: Residuals, healthy: FloatArray, job_healthy: bool) -> None:
+    def learn(self, rows: Rows, residuals: Residuals, healthy: FloatArray, job_healthy: bool) -> None:
         """Learn from a frame: ``healthy`` of shape ``(n_ranks,)`` is 1 for ranks to learn from and 0 for others."""
         weight = ~np.isnan(residuals.peer) & (healthy > 0)[:, None]
         self._update_ranks(rows, residuals, weight)
@@ -219,7 +221,7 @@ class Baseline:
             )
             self.job_count = count
 
-    def _update_ranks(self, rows: IntArray, residuals: Residuals, weight: Any) -> None:
+    def _update_ranks(self, rows: Rows, residuals: Residuals, weight: Any) -> None:
         mean, variance = self.rank_mean[rows], self.rank_variance[rows]
         count = np.minimum(self.rank_count[rows] + weight, self.horizon)
         rate = np.where(weight, 1.0 / np.maximum(count, 1.0), 0.0)

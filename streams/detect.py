@@ -16,7 +16,7 @@ import numpy as np
 
 from eacgm.config import Config
 from eacgm.events import BoolArray, FloatArray, FrameEvent, IntArray
-from eacgm.streams.baseline import SMOOTHED_WINDOWS, Baseline, Residuals, middle
+from eacgm.streams.baseline import SMOOTHED_WINDOWS, Baseline, Residuals, Rows, middle
 from eacgm.streams.effects import Effects
 from eacgm.streams.ledger import Ledger
 from eacgm.streams.scorer import Scorer
@@ -232,14 +232,14 @@ class Detector:
         detection.job_unusual = bool(job.unusual[0])
         detection.scored_names = self.ranks_scorer.names
 
-    def _learn(self, detection: Detection, residuals: Residuals, rows: IntArray) -> None:
+    def _learn(self, detection: Detection, residuals: Residuals, rows: Rows) -> None:
         accused = self.is_accused(detection, self.accused)
         resuming = self.resuming_windows > 0
         job_accused = resuming or any(not one.ranks for one in self.accused.values()) or "network" in self.accused
         healthy = self.ranks_scorer.learn(accused)
         job_healthy = bool(self.job_scorer.learn(np.array([job_accused]))[0])
         young = self.settled_windows <= self.config.detect.warmup_windows
-        self.baseline.learn(rows, residuals, np.ones(len(rows)) if young else healthy, young or job_healthy)
+        self.baseline.learn(rows, residuals, np.ones(len(detection.scores)) if young else healthy, young or job_healthy)
         if not resuming:
             self.job_unusual_windows = 0 if job_healthy else self.job_unusual_windows + 1
         detection.job_unusual &= not resuming

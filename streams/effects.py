@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eacgm.events import FloatArray, IntArray
-from eacgm.streams.baseline import DRIFT_WINDOWS, Baseline, group_medians, middle
+from eacgm.streams.baseline import DRIFT_WINDOWS, Baseline, Rows, group_medians, middle
 
 
 class Effects:
@@ -21,7 +21,7 @@ class Effects:
         self,
         recent: list[FloatArray],
         baseline: Baseline,
-        rows: IntArray,
+        rows: Rows,
         groups: list[IntArray],
         window_seconds: float,
     ) -> None:

@@ -50,7 +50,7 @@ class Pipeline:
     def push(self, event: Event) -> list[Event]:
         """Take one event; return the frames and alerts that follow, each frame before its alerts."""
         self._counts.events += 1
-        if type(event) not in _INPUT:
+        if event.__class__ not in _INPUT:
             self._counts.ignored += 1
             return []
         clock_ns = event.published_ns or event.end_ns
@@ -61,9 +61,7 @@ class Pipeline:
         if self._suspects:
             self._refute()
         out = self._rest() if self._clock_ns > self._deadline_ns else []
-        job = self._jobs.get(event.job)
-        if job is None:
-            job = self._jobs[event.job] = Job(event.job, self.config)
+        job = self._jobs.get(event.job) or self._new_job(event.job)
         windows = job.windows
         refused, rested = windows.refused, windows.resting
         closed = windows.add(event)
@@ -75,6 +73,10 @@ class Pipeline:
         if closed:
             out += job.close(closed, self._counts)
         return out
+
+    def _new_job(self, name: str) -> Job:
+        job = self._jobs[name] = Job(name, self.config)
+        return job
 
     def tick(self, now_ns: int) -> list[Event]:
         """Close by the clock what has been idle for ``window.idle_ms``; forget jobs not heard of for an hour.

@@ -51,7 +51,8 @@ class Windows:
         # twice the bounds of the window that the last event fell into, and its events: most events follow another
         self._low_ns = self._high_ns = 0
         self._current: list[Event] = []
-        self._resting = True
+        #: whether every window is closed and the next event may be of any later time
+        self.resting = True
         self._late = 0
         self.late = 0
         self.refused = 0
@@ -60,11 +61,6 @@ class Windows:
     def newest_ns(self) -> int | None:
         """The newest event time seen (UTC ns), None before the first event."""
         return self._newest_ns
-
-    @property
-    def resting(self) -> bool:
-        """Whether every window is closed and the next event may be of any later time."""
-        return self._resting
 
     @property
     def empty(self) -> bool:
@@ -88,14 +84,14 @@ class Windows:
     def _add(self, event: Event, end_ns: int) -> Sequence[ClosedWindow]:
         newest_ns = self._newest_ns
         if newest_ns is None or end_ns > newest_ns:
-            if newest_ns is not None and not self._resting and end_ns - newest_ns > HORIZON_NS:
+            if newest_ns is not None and not self.resting and end_ns - newest_ns > HORIZON_NS:
                 self.refused += 1
                 return _NOTHING
             self._newest_ns = newest_ns = end_ns
         elif self._next is None and newest_ns - end_ns > HORIZON_NS:
             self._restart(end_ns)
             newest_ns = end_ns
-        self._resting = False
+        self.resting = False
         index = (event.start_ns + end_ns) // self._twice_ns  # the window of the interval's middle
         if self._next is not None and index < self._next:
             self._late += 1
@@ -117,7 +113,7 @@ class Windows:
 
     def close_all(self) -> Sequence[ClosedWindow]:
         """Close every window in which something was told; the next event may be of any later time."""
-        self._resting = True
+        self.resting = True
         return self._close(max(self._open) + 1) if self._open else _NOTHING
 
     def _restart(self, newest_ns: int) -> None:
@@ -167,7 +163,7 @@ class Windows:
             "open": {index: list(events) for index, events in self._open.items()},
             "newest_ns": self._newest_ns,
             "next": self._next,
-            "resting": self._resting,
+            "resting": self.resting,
             "late_now": self._late,
             "late": self.late,
             "refused": self.refused,
@@ -179,7 +175,7 @@ class Windows:
         self._open = {int(index): list(events) for index, events in state["open"].items()}
         self._newest_ns = state["newest_ns"]
         self._next = state["next"]
-        self._resting = state["resting"]
+        self.resting = state["resting"]
         self._late = state["late_now"]
         self.late = state["late"]
         self.refused = state["refused"]
