@@ -55,6 +55,10 @@ class Gaussians:
         self._log_weights = np.log(np.maximum(weights, 1e-300))
         self._marginals: dict[bytes, Whitening] = {}
 
+    def parameters(self) -> dict[str, FloatArray]:
+        """Return copies of ``weights``, ``means`` and ``covariances``; the constructor takes them back."""
+        return {"weights": self.weights.copy(), "means": self.means.copy(), "covariances": self.covariances.copy()}
+
     def densities(self, rows: FloatArray, known: BoolArray | None) -> Densities:
         """Evaluate rows (n, d); ``known`` (n, d) is None if all cells are."""
         if known is None:

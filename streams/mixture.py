@@ -27,6 +27,9 @@ CLIP = 1e5
 SHRINKAGE = 0.1
 #: share of the rows in which a column must have been known to be modelled together with the others
 RIPE_SHARE = 0.5
+#: the Gaussians are derived anew once rows worth this share of all, or so many, were folded in
+STALE_SHARE = 1 / 64
+STALE_ROWS = 256.0
 _SIGNS = np.array([1.0, -1.0])[:, None, None]
 
 
@@ -90,7 +93,10 @@ class Mixture:
 
     @property
     def gaussians(self) -> Gaussians:
-        """The Gaussians that score now: covariances shrunk towards the pooled diagonal, and floored."""
+        """The Gaussians that score now: covariances shrunk towards the pooled diagonal, and floored.
+
+        They lag at most ``STALE_SHARE`` of the rows behind what was learnt (docs/decisions/0023).
+        """
         return self._gaussians
 
     def score(self, rows: FloatArray) -> FloatArray:
@@ -163,6 +169,8 @@ class Mixture:
             "n_seen": self.n_seen,
             "n_clipped": self.n_clipped,
             "margins": self._margins.state(),
+            "folded": self._folded,
+            "gaussians": self._gaussians.parameters() if self._folded else None,
             **{name: array.copy() for name, array in arrays.items()},
         }
 
@@ -174,6 +182,10 @@ class Mixture:
         self._ripe = np.array(state["ripe"], dtype=np.bool_)
         self._margins.load(state["margins"])
         self._renew()
+        if state["gaussians"] is not None:
+            self._folded = float(state["folded"])
+            parameters = {name: np.array(part, dtype=np.float64) for name, part in state["gaussians"].items()}
+            self._gaussians = Gaussians(**parameters)
 
     def _anchor(self, rows: FloatArray, weights: FloatArray) -> Densities:
         """Give columns that were never seen a place to start from, and evaluate the rows."""
@@ -212,10 +224,13 @@ class Mixture:
         self._scatter *= (old * inverse)[:, None, None]
         self._scatter += second
         self._means = self._means + apart * inverse[:, None]
-        if not self._ripe.all():
+        self._folded += float(fresh.sum())
+        ripe = bool(self._ripe.all())
+        if not ripe:
             self._isolate()
             self._ripe |= self._margins.seen & (self._margins.count >= RIPE_SHARE * self._counts.sum())
-        self._renew()
+        if not ripe or self._folded >= min(STALE_ROWS, STALE_SHARE * self._counts.sum()):
+            self._renew()
 
     def _completed(self, now: Densities, trust: FloatArray, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``_moments`` of rows with unknown cells: their expectation, given each row's known cells."""
@@ -230,9 +245,10 @@ class Mixture:
                 continue
             unknown = np.setdiff1d(np.arange(self.n_features), columns)
             given = self._gaussians.conditional(columns, unknown)
-            guess = (rows[:, columns] - self._means[:, None, columns]) @ given.gain.transpose(0, 2, 1)
+            means = self._gaussians.means
+            guess = (rows[:, columns] - means[:, None, columns]) @ given.gain.transpose(0, 2, 1)
             off = np.repeat((rows - centre)[None], self.n_components, axis=0)
-            off[:, :, unknown] = guess + (self._means[:, unknown] - centre[unknown])[:, None, :]
+            off[:, :, unknown] = guess + (means[:, unknown] - centre[unknown])[:, None, :]
             weighted = off * weights.T[:, :, None]
             first += weighted.sum(axis=1)
             second += weighted.transpose(0, 2, 1) @ off
@@ -262,6 +278,7 @@ class Mixture:
         total = counts.sum()
         weights = counts / total if total > 0.0 else np.full(len(counts), 1.0 / len(counts))
         self._gaussians = Gaussians(weights, self._means, covariances)
+        self._folded = 0.0  # rows learnt since
 
 
 def _moments(rows: FloatArray, trust: FloatArray, centre: FloatArray) -> tuple[FloatArray, FloatArray]:

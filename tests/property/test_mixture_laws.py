@@ -124,7 +124,7 @@ def test_order_of_the_batches_hardly_matters(seed):
         left.learn(batch)
         right.learn(other)
     probe = 2.0 * rng.normal(size=(100, 3))
-    assert np.abs(left.score(probe) - right.score(probe)).max() < 0.1
+    assert np.abs(caught_up(left).score(probe) - caught_up(right).score(probe)).max() < 0.1
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))
@@ -139,7 +139,16 @@ def test_size_of_the_batches_hardly_matters(seed, size):
         left.learn(rest[at : at + size])
     right.learn(rest)
     probe = 2.0 * rng.normal(size=(100, 3))
-    assert np.abs(left.score(probe) - right.score(probe)).max() < 0.2
+    assert np.abs(caught_up(left).score(probe) - caught_up(right).score(probe)).max() < 0.2
+    # the Gaussians that score now lag a little, not much
+    assert np.abs(left.score(probe) - right.score(probe)).max() < 0.5
+
+
+def caught_up(mixture):
+    """Return a mixture that has learnt the same, its Gaussians derived from all of it."""
+    fresh = Mixture(mixture.n_features, mixture.config)
+    fresh.load(mixture.state() | {"folded": 0.0, "gaussians": None})
+    return fresh
 
 
 def assert_same_state(left, right):
