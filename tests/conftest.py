@@ -1,22 +1,25 @@
-"""What every run of the tests tells at its end: how many eBPF tests ran, and how many could not."""
+"""What every run of the tests tells at its end: how many eBPF and Kafka tests ran, and how many could not."""
 
 import pytest
 
-_EBPF = {"run": 0, "skipped": 0}
+_NAMES = {"ebpf": "eBPF", "kafka": "Kafka"}
+_COUNTS = {marker: {"run": 0, "skipped": 0} for marker in _NAMES}
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield
     report = outcome.get_result()
-    if item.get_closest_marker("ebpf") is None:
-        return
-    if report.skipped and not hasattr(report, "wasxfail"):
-        _EBPF["skipped"] += 1
-    elif report.when == "call":
-        _EBPF["run"] += 1
+    for marker, counts in _COUNTS.items():
+        if item.get_closest_marker(marker) is None:
+            continue
+        if report.skipped and not hasattr(report, "wasxfail"):
+            counts["skipped"] += 1
+        elif report.when == "call":
+            counts["run"] += 1
 
 
 def pytest_terminal_summary(terminalreporter):
-    if any(_EBPF.values()):
-        terminalreporter.write_line(f"eBPF tests: {_EBPF['run']} run, {_EBPF['skipped']} skipped")
+    for marker, counts in _COUNTS.items():
+        if any(counts.values()):
+            terminalreporter.write_line(f"{_NAMES[marker]} tests: {counts['run']} run, {counts['skipped']} skipped")
