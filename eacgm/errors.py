@@ -8,7 +8,9 @@
     ├── InputError              a file or message holds what cannot be read; says the file and the place
     │   └── DecodeError         bytes that are no event of ours
     ├── UnsupportedError        this machine lacks what is needed; says what, and how to mend it
-    └── ProbeError              the kernel refused a program, a map or an attachment
+    ├── ProbeError              the kernel refused a program, a map or an attachment
+    ├── BrokerError             Kafka cannot be reached, or refuses us
+    └── RegistryError           the schema registry cannot be reached, or refuses a schema
 
 Each message is one line: what happened, what was expected, what to do.
 """
@@ -53,3 +55,11 @@ class UnsupportedError(EacgmError):
 
 class ProbeError(EacgmError):
     """The kernel refused a program, a map or an attachment; the text says which and why."""
+
+
+class BrokerError(EacgmError):
+    """Kafka cannot be reached, or refuses us; the text says who was asked and what to look at."""
+
+
+class RegistryError(EacgmError):
+    """The schema registry cannot be reached, or refuses a schema; the text says why."""

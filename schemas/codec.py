@@ -27,7 +27,7 @@ from eacgm.events import (
     ProcessEvent,
     SamplesEvent,
 )
-from eacgm.schemas.store import Schema, schema_of, schemas
+from eacgm.schemas.store import Schema, by_fingerprint, schema_of
 
 MAGIC = b"\xc3\x01"
 #: a larger message is refused before it is parsed
@@ -140,11 +140,6 @@ def encode(event: Event) -> bytes:
     return out.getvalue()
 
 
-@cache
-def _by_fingerprint() -> dict[bytes, Schema]:
-    return {schema.crc64: schema for schema in schemas().values()}
-
-
 def decode(payload: bytes) -> Event:
     """Return the event that single-object encoded bytes hold.
 
@@ -154,20 +149,27 @@ def decode(payload: bytes) -> Event:
         raise DecodeError(f"message of {len(payload)} bytes; expected at most {MAX_MESSAGE_BYTES}")
     if len(payload) < 10 or payload[:2] != MAGIC:
         raise DecodeError(f"begins with {payload[:2].hex() or 'nothing'}; expected Avro single-object encoding (c301)")
-    schema = _by_fingerprint().get(payload[2:10])
-    if schema is None:
+    written = by_fingerprint().get(payload[2:10])
+    if written is None:
         raise DecodeError(
-            f"schema fingerprint {payload[2:10].hex()} is not ours; expected a schema of {len(schemas())} known"
+            f"schema fingerprint {payload[2:10].hex()} is not ours; expected one of {len(by_fingerprint())} known"
         )
     body = io.BytesIO(payload)
     body.seek(10)
-    return read_body(body, schema, len(payload))
+    current = schema_of(written.topic)
+    return read_body(body, current, len(payload), None if written.crc64 == current.crc64 else written.parsed)
 
 
-def read_body(body: io.BytesIO, schema: Schema, end: int) -> Event:
-    """Return the event whose Avro body starts at the stream's position and must end at offset ``end``."""
+def read_body(body: io.BytesIO, schema: Schema, end: int, writer: Any = None) -> Event:
+    """Return the event whose Avro body starts at the stream's position and must end at offset ``end``.
+
+    ``writer`` is the parsed schema it was written with where that is not ``schema``.
+    """
     try:
-        record = fastavro.schemaless_reader(body, schema.parsed, None)
+        if writer is None:
+            record = fastavro.schemaless_reader(body, schema.parsed, None)
+        else:
+            record = fastavro.schemaless_reader(body, writer, schema.parsed)
     except DecodeError:
         raise
     except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes provoke

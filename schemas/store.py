@@ -36,12 +36,39 @@ def schemas() -> dict[str, Schema]:
     for topic in EVENT_OF_TOPIC:
         name = topic.split(".")[1]
         text = files("eacgm.schemas").joinpath(f"{name}.avsc").read_text(encoding="utf-8")
-        parsed = fastavro.parse_schema(json.loads(text))
-        canonical = to_parsing_canonical_form(json.loads(text))
-        # fastavro prints the fingerprint's bytes in the order they travel (Avro: little-endian)
-        crc64 = bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
-        found[topic] = Schema(topic, text, parsed, crc64)
+        found[topic] = _parse(topic, text)
     return found
+
+
+@cache
+def released() -> dict[str, tuple[Schema, ...]]:
+    """Return, by topic, every version of its schema that was ever released, the oldest first.
+
+    They lie in ``versions/NAME.N.avsc`` and never change: messages of theirs may still be on Kafka.
+    """
+    found: dict[str, tuple[Schema, ...]] = {}
+    folder = files("eacgm.schemas").joinpath("versions")
+    for topic in EVENT_OF_TOPIC:
+        name, number, texts = topic.split(".")[1], 1, []
+        while (file := folder.joinpath(f"{name}.{number}.avsc")).is_file():
+            texts.append(file.read_text(encoding="utf-8"))
+            number += 1
+        found[topic] = tuple(_parse(topic, text) for text in texts)
+    return found
+
+
+@cache
+def by_fingerprint() -> dict[bytes, Schema]:
+    """Return every schema that we read, released and current, by the fingerprint in single-object encoding."""
+    every = [schema for versions in released().values() for schema in versions]
+    return {schema.crc64: schema for schema in (*every, *schemas().values())}
+
+
+def _parse(topic: str, text: str) -> Schema:
+    parsed = fastavro.parse_schema(json.loads(text))
+    canonical = to_parsing_canonical_form(json.loads(text))
+    # fastavro prints the fingerprint's bytes in the order they travel (Avro: little-endian)
+    return Schema(topic, text, parsed, bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")))
 
 
 def schema_of(topic: str) -> Schema:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from eacgm.config import AlertConfig
 from eacgm.events import AlertEvent, Evidence, FrameEvent
+from eacgm.instants import rfc3339
 from eacgm.streams.detect import Accusation
 from eacgm.streams.diagnose import CONSEQUENCES
 from eacgm.streams.finding import Finding
@@ -180,17 +180,6 @@ class Incidents:
     def load(self, state: list[dict[str, Any]]) -> None:
         """Take over a saved state."""
         self.open = [Incident(**{**item, "finding": Finding.from_state(item["finding"])}) for item in state]
-
-
-def rfc3339(time_ns: int) -> str:
-    """Return UTC nanoseconds as an RFC 3339 instant with milliseconds.
-
-    >>> rfc3339(1_500_000_000)
-    '1970-01-01T00:00:01.500Z'
-    """
-    seconds, rest_ns = divmod(time_ns, 1_000_000_000)
-    instant = datetime.fromtimestamp(seconds, UTC)
-    return f"{instant:%Y-%m-%dT%H:%M:%S}.{rest_ns // 1_000_000:03d}Z"
 
 
 def to_json(alert: AlertEvent) -> dict[str, Any]:

@@ -230,7 +230,8 @@ def alert_line(alert: AlertEvent) -> tuple[str, str]:
 
 def print_alert(alert: AlertEvent, *, as_json: bool) -> None:
     """Print an alert as a record on standard output: one line for people, or its JSON."""
-    from eacgm.streams.alert import rfc3339, to_json
+    from eacgm.instants import rfc3339
+    from eacgm.streams.alert import to_json
 
     if as_json:
         print_json(to_json(alert))
