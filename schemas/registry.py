@@ -75,6 +75,8 @@ class Registry:
         known = self._ids.get(schema.topic)
         if known is None:
             known = self._ids[schema.topic] = self._register(schema)
+            # what we write we can read, also while the registry is away
+            self._writers[known] = Writer(schema.parsed, schema, same=True)
         return known
 
     def promise(self, schema: Schema) -> None:

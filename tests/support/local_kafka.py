@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import random
 import shutil
 import signal
 import socket
@@ -35,17 +36,18 @@ class UnavailableError(Exception):
     """Brokers or registries cannot be had here; the text says why."""
 
 
+NO_JAVA = "no Java runtime; install openjdk-17-jre-headless, or run: make test"
+
+
 def obstacle() -> str | None:
-    """Return why no broker can be started here, None if one can (as far as looking tells)."""
-    if os.environ.get("EACGM_TEST_BOOTSTRAP"):
-        return None
-    return None if shutil.which("java") else "no Java runtime; install openjdk-17-jre-headless, or run: make setup"
+    """Return why no test on Kafka can run here, None if some can (as far as looking tells)."""
+    return None if os.environ.get("EACGM_TEST_BOOTSTRAP") or shutil.which("java") else NO_JAVA
 
 
 def jars(purpose: str) -> Path:
     """Return the folder of the jars of ``broker`` or ``registry``; raises ``UnavailableError``."""
     if not shutil.which("java"):
-        raise UnavailableError(obstacle())
+        raise UnavailableError(NO_JAVA)
     done = subprocess.run([JARS, purpose], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UnavailableError(done.stderr.strip() or f"tools/jars {purpose} failed")
@@ -53,12 +55,23 @@ def jars(purpose: str) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct ports of the loopback that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Return distinct ports of the loopback that nobody listens on.
+
+    They lie below those that the kernel gives to outgoing connections: else one broker's connection takes the port
+    that the next is about to listen on.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(12_000, 32_000), 1000):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise StartError(f"of 1000 ports of the loopback fewer than {count} are free")
 
 
 def listening(port: int) -> bool:
@@ -180,6 +193,8 @@ share.coordinator.state.topic.num.partitions=4
 default.replication.factor={replicas}
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 message.max.bytes=16777216
 replica.fetch.max.bytes=16777216
 log.cleaner.dedupe.buffer.size=16777216
@@ -325,8 +340,11 @@ class Registry:
             try:
                 with urllib.request.urlopen(f"{self.url}/subjects", timeout=5):
                     return
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.2)
+            except urllib.error.HTTPError as error:
+                error.close()
+            except OSError:
+                pass
+            time.sleep(0.2)
         raise StartError(f"the registry did not start; see {self.folder / 'output.log'}")
 
     @classmethod
