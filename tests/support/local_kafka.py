@@ -193,8 +193,8 @@ share.coordinator.state.topic.num.partitions=4
 default.replication.factor={replicas}
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
-broker.session.timeout.ms=3000
-broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=6000
+broker.heartbeat.interval.ms=1000
 message.max.bytes=16777216
 replica.fetch.max.bytes=16777216
 log.cleaner.dedupe.buffer.size=16777216
@@ -228,23 +228,30 @@ class Cluster:
     @classmethod
     def start(cls, folder: Path, count: int = 1) -> Self:
         """Start ``count`` nodes and wait for them; raises ``UnavailableError``."""
+        cluster = cls.make(folder, count)
+        try:
+            for node in cluster.nodes:
+                node.launch()
+            for node in cluster.nodes:
+                node.wait()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    @classmethod
+    def make(cls, folder: Path, count: int = 1) -> Self:
+        """Return ``count`` nodes that are ready to be launched; raises ``UnavailableError``."""
         lib = jars("broker")
         ports = free_ports(2 * count)
         memory = "512m" if count == 1 else "400m"
         pairs = enumerate(zip(ports[::2], ports[1::2], strict=True), start=1)
         nodes = [Node(number, folder / f"node{number}", lib, *pair, memory) for number, pair in pairs]
         voters = ",".join(f"{node.number}@127.0.0.1:{node.controller_port}" for node in nodes) if count > 1 else None
-        cluster, identity = cls(nodes), random_id()
-        try:
-            for node in nodes:
-                node.format(common(node, voters, count) + plain(node), identity, [] if voters else ["--standalone"])
-                node.launch()
-            for node in nodes:
-                node.wait()
-        except BaseException:
-            cluster.stop()
-            raise
-        return cluster
+        identity = random_id()
+        for node in nodes:
+            node.format(common(node, voters, count) + plain(node), identity, [] if voters else ["--standalone"])
+        return cls(nodes)
 
 
 @dataclass
