@@ -1,0 +1,278 @@
+"""The pipeline on Kafka: a Faust application whose agent only reads; windows, joins and models are our own.
+
+Faust gives the consumer group, the changelogged table and the acknowledgements. Its windows and joins are not used:
+they expire by the wall clock (docs/decisions/0040).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import faust
+from aiokafka.partitioner import murmur2
+from faust.types import TP
+
+from eacgm.config import Config
+from eacgm.errors import EacgmError
+from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
+from eacgm.streams.holdings import Checkpoint, Holdings, Place
+from eacgm.streams.intake import INPUT_TOPICS, Intake
+from eacgm.streams.merge import Merge
+
+log = logging.getLogger(__name__)
+
+TABLE = "snapshots"
+#: messages of one partition number that may wait for a slower topic
+MOST_WAITING = 50_000
+#: nothing was handed out for so long though something waits: the slow topic is not waited for any longer
+PATIENCE_SECONDS = 5.0
+DRAIN_SECONDS = 0.1
+#: seconds between two rounds of snapshots, and the share of time that they may take
+CHECKPOINT_SECONDS = 2.0
+CHECKPOINT_SHARE = 0.1
+DELIVERY_SECONDS = 30.0
+#: messages taken between two drains of the merge
+BATCH_MESSAGES = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """How the worker's messages travel: Faust's broker URL and settings, framing, and the number of partitions."""
+
+    broker: str
+    n_partitions: int
+    decode: Callable[[bytes], Event]
+    encode: Callable[[Event], bytes]
+    headers: Callable[[AlertEvent], Mapping[str, bytes]]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class FleetShell:
+    """One worker: what it holds, and the Faust application that feeds it."""
+
+    def __init__(self, wire: Wire, *, group: str, config: Config, alerts_topic: str = AlertEvent.topic) -> None:
+        self._wire = wire
+        self.app = _application(wire, group)
+        self.intake = Intake(wire.decode)
+        self.holdings: Holdings[Any] = Holdings(config, self._load)
+        self._merges: dict[int, Merge[str, tuple[Place, Event, Any]]] = {}
+        #: next offset of each topic-partition: what was taken so far ends before it
+        self._next: dict[TP, int] = {}
+        self._progress_seconds = time.monotonic()
+        self._sent: list[Any] = []
+        self._epoch = 0
+        self._ready = False
+        self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
+        self.checkpoint_seconds = 0.0
+        self._outputs = {
+            FrameEvent.topic: self._raw(FrameEvent.topic),
+            AlertEvent.topic: self._raw(alerts_topic),
+            DeadLetterEvent.topic: self._raw(DeadLetterEvent.topic),
+        }
+        self._table: Any = self.app.Table(
+            TABLE,
+            default=bytes,
+            key_type=bytes,
+            value_type=bytes,
+            partitions=wire.n_partitions,
+            use_partitioner=True,
+        )
+        self._table.on_recover(self._recovered)
+        self.app.agent(self._raw(*INPUT_TOPICS), concurrency=1, name="intake")(self._take)
+        self.app.timer(DRAIN_SECONDS, on_leader=False)(self._drain_all)
+        self.app.task(self._checkpoint_for_ever)
+        revoked: Any = self.app.on_partitions_revoked
+        revoked.connect(self._forget)
+        assigned: Any = self.app.on_partitions_assigned
+        assigned.connect(self._expect)
+
+    def _raw(self, *names: str) -> Any:
+        raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+        return self.app.topic(*names, partitions=self._wire.n_partitions, **raw)
+
+    # -- partitions come and go ------------------------------------------------------------------------------------
+
+    async def _forget(self, app: Any, revoked: set[TP], **_: Any) -> None:
+        """Let go of everything: what was not acknowledged comes again, here or at another worker."""
+        self._epoch += 1
+        self._ready = False
+        self.holdings.forget()
+        self._merges.clear()
+        self._next.clear()
+        self._sent.clear()
+
+    async def _expect(self, app: Any, assigned: set[TP], **_: Any) -> None:
+        self._progress_seconds = time.monotonic()
+        for source in assigned:
+            if source.topic in INPUT_TOPICS:
+                self._merge(source.partition).expect(source.topic)
+
+    def _merge(self, partition: int) -> Merge[str, tuple[Place, Event, Any]]:
+        merge = self._merges.get(partition)
+        if merge is None:
+            merge = self._merges[partition] = Merge(MOST_WAITING)
+        return merge
+
+    def _load(self, job: str) -> bytes | None:
+        return self._table.data.get(job.encode()) or None
+
+    async def _recovered(self) -> None:
+        self._load_all()
+
+    def _load_all(self) -> None:
+        """Take up every job of our partitions, also those of which nothing new comes: their clocks go on."""
+        if self._ready:
+            return
+        self._ready = True
+        now_ns = time.monotonic_ns()
+        for key in list(self._table.data):
+            partition = partition_of(key, self._wire.n_partitions)
+            if partition in self._merges and self._table.data.get(key):
+                self.holdings.open(key.decode(), partition, now_ns)
+
+    # -- messages in ---------------------------------------------------------------------------------------------------
+
+    async def _take(self, stream: Any) -> None:
+        async for event in stream.noack().events():
+            self._load_all()
+            message = event.message
+            place = Place(message.topic, message.partition, message.offset)
+            self._next[TP(message.topic, message.partition)] = message.offset + 1
+            self.n_messages += 1
+            read = self.intake.read(place, message.key, message.value, time.time_ns())
+            self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read, event))
+            if self.n_messages % BATCH_MESSAGES == 0:
+                self._drain(place.partition)
+
+    def _consumer(self) -> Any:
+        return self.app.consumer
+
+    def _lags(self, topic: str, partition: int) -> bool:
+        """Tell whether messages of a topic-partition exist that have not come yet."""
+        source = TP(topic, partition)
+        try:
+            end: int | None = self._consumer().highwater(source)
+        except Exception:  # noqa: BLE001 - not assigned (any more): nothing to wait for
+            return False
+        if end is None:
+            return True  # not asked for yet
+        after = self._next.get(source)
+        if after is None:
+            committed = self._consumer()._committed_offset.get(source)
+            after = 0 if committed is None else committed
+        return after < int(end)
+
+    async def _drain_all(self) -> None:
+        if not self._ready:
+            return
+        waiting = any(len(merge) for merge in self._merges.values())
+        impatient = waiting and time.monotonic() - self._progress_seconds > PATIENCE_SECONDS
+        for partition in list(self._merges):
+            self._drain(partition, impatient=impatient)
+
+    def _drain(self, partition: int, *, impatient: bool = False) -> None:
+        now_ns = time.monotonic_ns()
+        merge = self._merge(partition)
+        for place, event, handle in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
+            if isinstance(event, DeadLetterEvent):
+                self._sent.append((self._send(event), handle))
+                continue
+            out, done = self.holdings.push(place, event, handle, now_ns)
+            self._send_all(out)
+            for finished in done:
+                finished.ack()
+            self._progress_seconds = time.monotonic()
+
+    # -- frames and alerts out ---------------------------------------------------------------------------------------------
+
+    def _send_all(self, events: list[Event]) -> None:
+        for event in events:
+            self.n_frames += isinstance(event, FrameEvent)
+            self.n_alerts += isinstance(event, AlertEvent)
+            self._sent.append((self._send(event), None))
+
+    def _send(self, event: Event) -> Any:
+        headers = dict(self._wire.headers(event)) if isinstance(event, AlertEvent) else {}
+        return self._outputs[event.topic].send_soon(
+            key=event.job.encode(), value=self._wire.encode(event), headers=headers, force=True
+        )
+
+    # -- snapshots ------------------------------------------------------------------------------------------------------------
+
+    async def _checkpoint_for_ever(self) -> None:
+        while not self.app.should_stop:
+            began = time.monotonic()
+            if self._ready:
+                self._send_all(self.holdings.tick(time.monotonic_ns()))
+                await self.checkpoint()
+            took = time.monotonic() - began
+            self.checkpoint_seconds += took
+            await asyncio.sleep(max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE))
+
+    async def checkpoint(self) -> None:
+        """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""
+        epoch = self._epoch
+        for job in self.holdings.due():
+            if epoch != self._epoch:
+                return
+            point = self.holdings.checkpoint(job)
+            sent, self._sent = self._sent, []
+            for future, handle in sent:
+                await asyncio.wait_for(future, DELIVERY_SECONDS)
+                if handle is not None:
+                    handle.ack()
+            if epoch != self._epoch:
+                return  # somebody else may have gone on already: an older snapshot must not follow a newer one
+            await self._write(point)
+            if epoch == self._epoch:
+                self.holdings.written(point)
+                for handle in point.handles:
+                    handle.ack()
+                self.n_checkpoints += 1
+
+    async def _write(self, point: Checkpoint[Any]) -> None:
+        key = point.job.encode()
+        future = self._table.send_changelog(None, key, point.payload, value_serializer="raw")
+        if point.payload is None:
+            self._table.data.pop(key, None)
+        else:
+            self._table.data[key] = point.payload
+        try:
+            await asyncio.wait_for(future, DELIVERY_SECONDS)
+        except Exception as error:
+            raise EacgmError(f"snapshot of job {point.job!r} could not be written ({error!r})") from error
+
+
+def partition_of(key: bytes, n_partitions: int) -> int:
+    """Return the partition that Java's default partitioner, aiokafka and librdkafka's murmur2_random choose."""
+    return int(murmur2(key) & 0x7FFFFFFF) % n_partitions
+
+
+def _application(wire: Wire, group: str) -> faust.App:
+    return faust.App(
+        group,
+        broker=wire.broker,
+        store="memory://",
+        web_enabled=False,
+        topic_partitions=wire.n_partitions,
+        topic_allow_declare=True,
+        topic_disable_leader=True,
+        table_standby_replicas=0,
+        # unacknowledged messages are the rule here: they must not hold up the end
+        stream_wait_empty=False,
+        stream_buffer_maxsize=16_384,
+        broker_session_timeout=6.0,
+        broker_heartbeat_interval=1.0,
+        broker_commit_interval=1.0,
+        broker_max_poll_interval=120.0,
+        consumer_auto_offset_reset="earliest",
+        producer_compression_type="lz4",
+        producer_max_request_size=16 * 1024 * 1024,
+        producer_linger=0.02,
+        **wire.settings,
+    )

@@ -1,0 +1,167 @@
+"""The jobs that a worker holds: their pipelines, what of the topics each includes, and what a snapshot must cover.
+
+The law that makes a killed worker harmless: a message is done with once a snapshot that includes it is written, and
+a snapshot is written once everything that followed from what it includes is on its topics. A successor that loads the
+snapshot skips the messages that it includes and works out the rest again; ids are deterministic, so what it says
+twice is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from eacgm.config import Config
+from eacgm.errors import InputError
+from eacgm.events import Event
+from eacgm.streams import snapshot
+from eacgm.streams.pipeline import Pipeline
+
+Handle = TypeVar("Handle")
+
+
+class Place(NamedTuple):
+    """Where a message stands."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Holding(Generic[Handle]):
+    """One job: its pipeline, the last offset it includes of each topic-partition, and what no snapshot covers yet."""
+
+    pipeline: Pipeline
+    partition: int
+    included: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: the same, as of the last snapshot that was written
+    saved: dict[tuple[str, int], int] = field(default_factory=dict)
+    handles: list[Handle] = field(default_factory=list)
+    changed: bool = False
+    #: the newest publication time (UTC ns) and the worker's clock when it came (ns)
+    published_ns: int = 0
+    seen_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Generic[Handle]):
+    """A job's snapshot and the handles of all messages it newly covers; ``payload`` None: the job is forgotten."""
+
+    job: str
+    partition: int
+    payload: bytes | None
+    handles: list[Handle]
+    included: dict[tuple[str, int], int]
+
+
+class Holdings(Generic[Handle]):
+    """Pushes messages into their jobs' pipelines; pure: snapshots and clocks come in as arguments.
+
+    ``Handle`` is whatever the shell needs to be done with a message.
+    """
+
+    def __init__(self, config: Config, load: Callable[[str], bytes | None]) -> None:
+        """Take how to ``load`` a job's last snapshot, asked for on first sight; None if there is none."""
+        self._config = config
+        self._load = load
+        self._jobs: dict[str, _Holding[Handle]] = {}
+        #: messages that a snapshot already included, and snapshots that could not be used
+        self.skipped = 0
+        self.unusable: list[str] = []
+
+    def __len__(self) -> int:
+        """Return how many jobs are held."""
+        return len(self._jobs)
+
+    def pipelines(self) -> Iterator[tuple[str, Pipeline]]:
+        """Yield each job's name and pipeline."""
+        for name, holding in self._jobs.items():
+            yield name, holding.pipeline
+
+    def push(self, place: Place, event: Event, handle: Handle, now_ns: int) -> tuple[list[Event], list[Handle]]:
+        """Take one message; return the frames and alerts that follow, and the handles that are done with at once.
+
+        Offsets of one topic-partition must ascend. A message that the job's snapshot includes is skipped.
+        """
+        holding = self._jobs.get(event.job) or self.open(event.job, place.partition)
+        source = (place.topic, place.partition)
+        if place.offset <= holding.included.get(source, -1):
+            self.skipped += 1
+            if place.offset <= holding.saved.get(source, -1):
+                return [], [handle]
+            holding.handles.append(handle)
+            return [], []
+        holding.included[source] = place.offset
+        holding.handles.append(handle)
+        holding.changed = True
+        holding.published_ns = max(holding.published_ns, event.published_ns or event.end_ns)
+        holding.seen_ns = now_ns
+        return holding.pipeline.push(event), []
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Tell every job how late it is (the worker's clock, ns) and return the frames and alerts that follow.
+
+        A job's time goes on from its newest publication by what has passed here since, so that an old stretch of
+        topics is not closed by today's clock.
+        """
+        out: list[Event] = []
+        for holding in self._jobs.values():
+            if holding.seen_ns:
+                events = holding.pipeline.tick(holding.published_ns + max(now_ns - holding.seen_ns, 0))
+                holding.changed |= bool(events)
+                out += events
+        return out
+
+    def open(self, job: str, partition: int, now_ns: int = 0) -> _Holding[Handle]:
+        """Hold a job from now on, from its snapshot if there is a usable one.
+
+        A snapshot that cannot be used is told in ``unusable``, and the job begins anew.
+        """
+        holding = _Holding[Handle](Pipeline(self._config), partition)
+        payload = self._load(job)
+        if payload is not None:
+            try:
+                state = snapshot.unpack(payload)
+                holding.pipeline.restore(state["pipeline"])
+                included = {(topic, number): offset for topic, number, offset in state["included"]}
+            except (InputError, KeyError, ValueError, TypeError) as error:
+                self.unusable.append(f"snapshot of job {job!r}: {error}")
+                holding = _Holding[Handle](Pipeline(self._config), partition)
+            else:
+                holding.included, holding.saved = included, dict(included)
+                holding.published_ns, holding.seen_ns = state["published_ns"], now_ns
+        self._jobs[job] = holding
+        return holding
+
+    def due(self) -> list[str]:
+        """Return the jobs that have changed since their last checkpoint, the one with most to lose first."""
+        changed = [(name, holding) for name, holding in self._jobs.items() if holding.changed or holding.handles]
+        return [name for name, _ in sorted(changed, key=lambda entry: -len(entry[1].handles))]
+
+    def checkpoint(self, job: str) -> Checkpoint[Handle]:
+        """Return what must be written before the messages it covers are done with; drop a job that is over."""
+        holding = self._jobs[job]
+        handles, holding.handles, holding.changed = holding.handles, [], False
+        if holding.pipeline.statistics().jobs == 0:
+            del self._jobs[job]
+            return Checkpoint(job, holding.partition, None, handles, dict(holding.included))
+        state = {
+            "pipeline": holding.pipeline.snapshot(),
+            "included": [(topic, number, offset) for (topic, number), offset in holding.included.items()],
+            "published_ns": holding.published_ns,
+        }
+        return Checkpoint(job, holding.partition, snapshot.pack(state), handles, dict(holding.included))
+
+    def written(self, checkpoint: Checkpoint[Handle]) -> None:
+        """Take note that a checkpoint is where a successor will find it."""
+        holding = self._jobs.get(checkpoint.job)
+        if holding is not None:
+            holding.saved = checkpoint.included
+
+    def forget(self, partition: int | None = None) -> None:
+        """Drop the jobs of a partition, or all of them: somebody else holds them now."""
+        gone = [name for name, holding in self._jobs.items() if partition is None or holding.partition == partition]
+        for name in gone:
+            del self._jobs[name]
