@@ -20,22 +20,28 @@ from faust.types import TP
 from eacgm.config import Config
 from eacgm.errors import EacgmError
 from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
+from eacgm.streams.acknowledgements import Acknowledgements
 from eacgm.streams.holdings import Checkpoint, Holdings, Place
 from eacgm.streams.intake import INPUT_TOPICS, Intake
 from eacgm.streams.merge import Merge
+
+#: a message: its topic-partition and offset
+Handle = tuple[TP, int]
 
 log = logging.getLogger(__name__)
 
 TABLE = "snapshots"
 #: messages of one partition number that may wait for a slower topic
 MOST_WAITING = 50_000
-#: nothing was handed out for so long though something waits: the slow topic is not waited for any longer
-PATIENCE_SECONDS = 5.0
+#: nothing came and nothing was handed out for so long though something waits: the slow topic is given up on
+PATIENCE_SECONDS = 15.0
 DRAIN_SECONDS = 0.1
 #: seconds between two rounds of snapshots, and the share of time that they may take
 CHECKPOINT_SECONDS = 2.0
 CHECKPOINT_SHARE = 0.1
 DELIVERY_SECONDS = 30.0
+#: nothing read for so long though messages wait: whoever looks after us should start us anew
+STUCK_SECONDS = 60.0
 #: messages taken between two drains of the merge
 BATCH_MESSAGES = 512
 
@@ -59,12 +65,14 @@ class FleetShell:
         self._wire = wire
         self.app = _application(wire, group)
         self.intake = Intake(wire.decode)
-        self.holdings: Holdings[Any] = Holdings(config, self._load)
-        self._merges: dict[int, Merge[str, tuple[Place, Event, Any]]] = {}
+        self.holdings: Holdings[Handle] = Holdings(config, self._load)
+        self._acknowledgements: Acknowledgements[TP, Any] = Acknowledgements()
+        self._merges: dict[int, Merge[str, tuple[Place, Event]]] = {}
         #: next offset of each topic-partition: what was taken so far ends before it
         self._next: dict[TP, int] = {}
         self._progress_seconds = time.monotonic()
-        self._sent: list[Any] = []
+        #: what was sent since the last checkpoint: futures of its delivery, and the message that is then done with
+        self._sent: list[tuple[Any, Handle | None]] = []
         self._epoch = 0
         self._ready = False
         self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
@@ -84,7 +92,7 @@ class FleetShell:
         )
         self._table.on_recover(self._recovered)
         self.app.agent(self._raw(*INPUT_TOPICS), concurrency=1, name="intake")(self._take)
-        self.app.timer(DRAIN_SECONDS, on_leader=False)(self._drain_all)
+        self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
         revoked: Any = self.app.on_partitions_revoked
         revoked.connect(self._forget)
@@ -92,10 +100,13 @@ class FleetShell:
         assigned.connect(self._expect)
 
     def _raw(self, *names: str) -> Any:
-        raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+        raw: dict[str, Any] = {
+            "key_type": bytes,
+            "value_type": bytes,
+            "key_serializer": "raw",
+            "value_serializer": "raw",
+        }
         return self.app.topic(*names, partitions=self._wire.n_partitions, **raw)
-
-    # -- partitions come and go ------------------------------------------------------------------------------------
 
     async def _forget(self, app: Any, revoked: set[TP], **_: Any) -> None:
         """Let go of everything: what was not acknowledged comes again, here or at another worker."""
@@ -103,6 +114,7 @@ class FleetShell:
         self._ready = False
         self.holdings.forget()
         self._merges.clear()
+        self._acknowledgements.clear()
         self._next.clear()
         self._sent.clear()
 
@@ -112,7 +124,7 @@ class FleetShell:
             if source.topic in INPUT_TOPICS:
                 self._merge(source.partition).expect(source.topic)
 
-    def _merge(self, partition: int) -> Merge[str, tuple[Place, Event, Any]]:
+    def _merge(self, partition: int) -> Merge[str, tuple[Place, Event]]:
         merge = self._merges.get(partition)
         if merge is None:
             merge = self._merges[partition] = Merge(MOST_WAITING)
@@ -129,47 +141,79 @@ class FleetShell:
         if self._ready:
             return
         self._ready = True
+        self._progress_seconds = time.monotonic()
         now_ns = time.monotonic_ns()
         for key in list(self._table.data):
             partition = partition_of(key, self._wire.n_partitions)
             if partition in self._merges and self._table.data.get(key):
                 self.holdings.open(key.decode(), partition, now_ns)
 
-    # -- messages in ---------------------------------------------------------------------------------------------------
-
     async def _take(self, stream: Any) -> None:
         async for event in stream.noack().events():
             self._load_all()
             message = event.message
             place = Place(message.topic, message.partition, message.offset)
-            self._next[TP(message.topic, message.partition)] = message.offset + 1
+            source = TP(message.topic, message.partition)
+            self._next[source] = message.offset + 1
+            self._acknowledgements.take(source, message.offset, event)
             self.n_messages += 1
+            self._progress_seconds = time.monotonic()
             read = self.intake.read(place, message.key, message.value, time.time_ns())
-            self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read, event))
+            self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read))
             if self.n_messages % BATCH_MESSAGES == 0:
                 self._drain(place.partition)
+
+    @property
+    def n_hurried(self) -> int:
+        """Messages that did not wait for a slower topic."""
+        return sum(merge.hurried for merge in list(self._merges.values()))
+
+    @property
+    def n_open(self) -> int:
+        """Messages taken that no snapshot covers yet."""
+        return len(self._acknowledgements)
+
+    def lag(self) -> dict[str, int]:
+        """Return by input topic how many messages of our partitions were not read yet."""
+        lag = dict.fromkeys(INPUT_TOPICS, 0)
+        for partition in list(self._merges):
+            for topic in INPUT_TOPICS:
+                lag[topic] += self._behind(topic, partition) or 0
+        return lag
+
+    def ailment(self) -> str | None:
+        """Return why this worker is not healthy, None if it is: it reads nothing though messages wait."""
+        still_seconds = time.monotonic() - self._progress_seconds
+        waiting = sum(self.lag().values())
+        if waiting and still_seconds > STUCK_SECONDS:
+            return f"nothing was read for {still_seconds:.0f} s though {waiting} messages wait"
+        return None
 
     def _consumer(self) -> Any:
         return self.app.consumer
 
-    def _lags(self, topic: str, partition: int) -> bool:
-        """Tell whether messages of a topic-partition exist that have not come yet."""
+    def _behind(self, topic: str, partition: int) -> int | None:
+        """Return how many messages of a topic-partition have not come yet, None if it was not asked for yet."""
         source = TP(topic, partition)
         try:
             end: int | None = self._consumer().highwater(source)
         except Exception:  # noqa: BLE001 - not assigned (any more): nothing to wait for
-            return False
+            return 0
         if end is None:
-            return True  # not asked for yet
-        after = self._next.get(source)
-        if after is None:
-            committed = self._consumer()._committed_offset.get(source)
-            after = 0 if committed is None else committed
-        return after < int(end)
+            return None
+        after = self._next.get(source) or self._consumer()._committed_offset.get(source) or 0
+        return max(end - after, 0)
 
-    async def _drain_all(self) -> None:
-        if not self._ready:
-            return
+    def _lags(self, topic: str, partition: int) -> bool:
+        return self._behind(topic, partition) != 0
+
+    async def _drain_for_ever(self) -> None:
+        while not self.app.should_stop:
+            await asyncio.sleep(DRAIN_SECONDS)
+            if self._ready:
+                self._drain_all()
+
+    def _drain_all(self) -> None:
         waiting = any(len(merge) for merge in self._merges.values())
         impatient = waiting and time.monotonic() - self._progress_seconds > PATIENCE_SECONDS
         for partition in list(self._merges):
@@ -178,17 +222,15 @@ class FleetShell:
     def _drain(self, partition: int, *, impatient: bool = False) -> None:
         now_ns = time.monotonic_ns()
         merge = self._merge(partition)
-        for place, event, handle in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
+        for place, event in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
+            handle = (TP(place.topic, place.partition), place.offset)
             if isinstance(event, DeadLetterEvent):
                 self._sent.append((self._send(event), handle))
                 continue
             out, done = self.holdings.push(place, event, handle, now_ns)
             self._send_all(out)
-            for finished in done:
-                finished.ack()
+            self._finish(done)
             self._progress_seconds = time.monotonic()
-
-    # -- frames and alerts out ---------------------------------------------------------------------------------------------
 
     def _send_all(self, events: list[Event]) -> None:
         for event in events:
@@ -201,8 +243,6 @@ class FleetShell:
         return self._outputs[event.topic].send_soon(
             key=event.job.encode(), value=self._wire.encode(event), headers=headers, force=True
         )
-
-    # -- snapshots ------------------------------------------------------------------------------------------------------------
 
     async def _checkpoint_for_ever(self) -> None:
         while not self.app.should_stop:
@@ -217,25 +257,36 @@ class FleetShell:
     async def checkpoint(self) -> None:
         """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""
         epoch = self._epoch
+        await self._delivered()
         for job in self.holdings.due():
             if epoch != self._epoch:
                 return
             point = self.holdings.checkpoint(job)
-            sent, self._sent = self._sent, []
-            for future, handle in sent:
-                await asyncio.wait_for(future, DELIVERY_SECONDS)
-                if handle is not None:
-                    handle.ack()
+            await self._delivered()
             if epoch != self._epoch:
                 return  # somebody else may have gone on already: an older snapshot must not follow a newer one
             await self._write(point)
             if epoch == self._epoch:
                 self.holdings.written(point)
-                for handle in point.handles:
-                    handle.ack()
+                self._finish(point.handles)
                 self.n_checkpoints += 1
 
-    async def _write(self, point: Checkpoint[Any]) -> None:
+    async def _delivered(self) -> None:
+        """Wait until all that was sent so far is on its topic."""
+        sent, self._sent = self._sent, []
+        for future, handle in sent:
+            try:
+                await asyncio.wait_for(future, DELIVERY_SECONDS)
+            except Exception as error:
+                raise EacgmError(f"a frame, alert or dead letter could not be delivered ({error!r})") from error
+            if handle is not None:
+                self._finish([handle])
+
+    def _finish(self, handles: list[Handle]) -> None:
+        for event in self._acknowledgements.finish(handles):
+            event.ack()
+
+    async def _write(self, point: Checkpoint[Handle]) -> None:
         key = point.job.encode()
         future = self._table.send_changelog(None, key, point.payload, value_serializer="raw")
         if point.payload is None:

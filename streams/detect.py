@@ -246,6 +246,11 @@ class Detector:
         self.work.observe(detection.frame, detection.columns, healthy=job_healthy)
         detection.job_unusual_windows = self.job_unusual_windows
 
+    @property
+    def n_refits(self) -> int:
+        """How many mixtures were refitted so far."""
+        return self.ranks_scorer.refits.n_refits + self.job_scorer.refits.n_refits
+
     def note(self, accused: dict[str, Accusation]) -> None:
         """Take note of what open incidents blame, by cause: nothing is learnt from those until it is over."""
         self.accused = accused

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+import msgpack
+
 from eacgm.config import Config
 from eacgm.errors import InputError
 from eacgm.events import Event
@@ -123,15 +125,15 @@ class Holdings(Generic[Handle]):
         payload = self._load(job)
         if payload is not None:
             try:
-                state = snapshot.unpack(payload)
-                holding.pipeline.restore(state["pipeline"])
-                included = {(topic, number): offset for topic, number, offset in state["included"]}
-            except (InputError, KeyError, ValueError, TypeError) as error:
+                listed, published_ns, state = msgpack.unpackb(payload, max_bin_len=snapshot.MAX_BYTES)
+                holding.pipeline.restore(state)
+                included = {(topic, number): offset for topic, number, offset in listed}
+            except (InputError, ValueError, TypeError, msgpack.UnpackException) as error:
                 self.unusable.append(f"snapshot of job {job!r}: {error}")
                 holding = _Holding[Handle](Pipeline(self._config), partition)
             else:
                 holding.included, holding.saved = included, dict(included)
-                holding.published_ns, holding.seen_ns = state["published_ns"], now_ns
+                holding.published_ns, holding.seen_ns = published_ns, now_ns
         self._jobs[job] = holding
         return holding
 
@@ -147,12 +149,10 @@ class Holdings(Generic[Handle]):
         if holding.pipeline.statistics().jobs == 0:
             del self._jobs[job]
             return Checkpoint(job, holding.partition, None, handles, dict(holding.included))
-        state = {
-            "pipeline": holding.pipeline.snapshot(),
-            "included": [(topic, number, offset) for (topic, number), offset in holding.included.items()],
-            "published_ns": holding.published_ns,
-        }
-        return Checkpoint(job, holding.partition, snapshot.pack(state), handles, dict(holding.included))
+        listed = [(topic, number, offset) for (topic, number), offset in holding.included.items()]
+        # the pipeline's part is compressed already
+        payload = msgpack.packb([listed, holding.published_ns, holding.pipeline.snapshot()])
+        return Checkpoint(job, holding.partition, payload, handles, dict(holding.included))
 
     def written(self, checkpoint: Checkpoint[Handle]) -> None:
         """Take note that a checkpoint is where a successor will find it."""

@@ -59,28 +59,21 @@ class Merge(Generic[Source, Item]):
         that have not come yet. ``impatient`` waits for nobody.
         """
         held_up = not impatient and any(not queue and lags(source) for source, queue in self._queues.items())
-        if held_up and self._size <= self._most_items:
-            return
+        sources = list(self._queues.items())
         # of equals, the source known first goes first
-        heads = [(queue[0][0], place) for place, queue in enumerate(self._queues.values()) if queue]
-        queues = list(self._queues.values())
-        sources = list(self._queues)
+        heads = [(queue[0][0], place) for place, (_, queue) in enumerate(sources) if queue]
         heapq.heapify(heads)
-        while heads:
-            _, place = heads[0]
-            queue = queues[place]
+        while heads and not (held_up and self._size <= self._most_items):
+            place = heads[0][1]
+            source, queue = sources[place]
             self._size -= 1
             self.hurried += held_up
             yield queue.popleft()[1]
             if queue:
                 heapq.heapreplace(heads, (queue[0][0], place))
-                continue
-            heapq.heappop(heads)
-            held_up = held_up or (not impatient and lags(sources[place]))
-            if held_up and self._size <= self._most_items:
-                return
-            if self._size <= 0:
-                return
+            else:
+                heapq.heappop(heads)
+                held_up = held_up or (not impatient and lags(source))
 
     def forget(self, source: Source) -> None:
         """Drop a source and what waits of it."""

@@ -146,11 +146,11 @@ class Pipeline:
             "clock_ns": self._clock_ns,
             "suspects": [event for _, event in self._suspects],
         }
-        return self._pack("pipeline", state)
+        return self._pack(state)
 
     def restore(self, payload: bytes) -> None:
         """Replace everything by a snapshot; raises ``InputError`` for one that is not ours or of other settings."""
-        state = self._unpack("pipeline", payload)
+        state = self._unpack(payload)
         self._jobs = {}
         for job_state in state["jobs"]:
             self._load(job_state)
@@ -159,29 +159,13 @@ class Pipeline:
         self._counts = Statistics(**state["counts"])
         self._set_deadline()
 
-    def snapshot_job(self, name: str) -> bytes:
-        """Return one job's state; raises ``InputError`` for a job that is not known."""
-        if name not in self._jobs:
-            raise InputError(f"no job {name!r} here; expected one of {', '.join(sorted(self._jobs)) or 'none'}")
-        return self._pack("job", {"jobs": [self._jobs[name].state()]})
-
-    def restore_job(self, payload: bytes) -> str:
-        """Take over one job from a snapshot and return its name; raises ``InputError`` as ``restore`` does."""
-        state = self._unpack("job", payload)
-        job = self._load(state["jobs"][0])
-        self._clock_ns = max(self._clock_ns, job.heard_ns)
-        self._set_deadline()
-        return job.name
-
-    def _pack(self, kind: str, state: dict[str, Any]) -> bytes:
+    def _pack(self, state: dict[str, Any]) -> bytes:
         # times are of this process, not of the state
         counts = {f.name: getattr(self._counts, f.name) for f in fields(Statistics)} | _no_seconds()
-        return snapshot.pack({"kind": kind, "size_ms": self.config.window.size_ms, "counts": counts, **state})
+        return snapshot.pack({"size_ms": self.config.window.size_ms, "counts": counts, **state})
 
-    def _unpack(self, kind: str, payload: bytes) -> dict[str, Any]:
+    def _unpack(self, payload: bytes) -> dict[str, Any]:
         state = snapshot.unpack(payload)
-        if state.get("kind") != kind:
-            raise InputError(f"is a snapshot of a {state.get('kind')!s}; expected one of a {kind}")
         size_ms = self.config.window.size_ms
         if state.get("size_ms") != size_ms:
             raise InputError(f"snapshot was made with window.size_ms={state.get('size_ms')}; here it is {size_ms}")
@@ -222,6 +206,7 @@ def _add_job(counts: Statistics, job: Job) -> None:
         counts.refused += job.incarnation.join.roster.refused
         counts.duplicates += job.incarnation.join.duplicates
         counts.unranked += job.incarnation.join.unranked
+        counts.refits += job.incarnation.detector.n_refits
 
 
 def _no_seconds() -> dict[str, float]:

@@ -12,7 +12,7 @@ class Statistics:
     ``ignored`` events are of topics that the pipeline writes itself, ``late`` ones came after their window was closed,
     ``refused`` ones an hour ahead of their job or of an impossible rank, ``stale`` ones of a retired incarnation,
     ``duplicates`` were delivered twice, ``unranked`` are of a process of unknown rank; ``lost`` is what producers
-    know they missed. ``*_seconds`` is the time spent in each room.
+    know they missed; ``refits`` are the mixtures'. ``*_seconds`` is the time spent in each room.
     """
 
     events: int = 0
@@ -27,6 +27,7 @@ class Statistics:
     duplicates: int = 0
     unranked: int = 0
     lost: int = 0
+    refits: int = 0
     jobs: int = 0
     ranks: int = 0
     join_seconds: float = 0.0

@@ -132,27 +132,12 @@ def test_statistics_count_what_happened(pipeline):
     assert (counts.late, counts.lost, counts.jobs, counts.ranks) == (1, 8, 1, 2)
 
 
-def test_one_job_moves_from_one_worker_to_another():
-    events = [told(n, job=job) for n in range(20) for job in ("a", "b")]
-    whole = Pipeline()
-    expected = [e for e in push(whole, events) + whole.finish() if e.job == "a"]
-    one, other = Pipeline(), Pipeline()
-    out = push(one, events[:21])
-    assert other.restore_job(one.snapshot_job("a")) == "a"
-    out = [e for e in out if e.job == "a"] + push(other, [e for e in events[21:] if e.job == "a"])
-    assert out + other.finish() == expected
-
-
 def test_foreign_snapshots_are_refused_in_one_line(pipeline):
     push(pipeline, [told(0)])
-    with pytest.raises(InputError, match="snapshot of a pipeline; expected one of a job"):
-        pipeline.restore_job(pipeline.snapshot())
     with pytest.raises(InputError, match=r"window\.size_ms=1000; here it is 500"):
         Pipeline(load(settings=["window.size_ms=500"])).restore(pipeline.snapshot())
     with pytest.raises(InputError, match="no snapshot of ours"):
         pipeline.restore(b"hello")
-    with pytest.raises(InputError, match="no job 'x' here"):
-        pipeline.snapshot_job("x")
 
 
 def test_readings_from_elsewhere_become_frames(pipeline):
