@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import faust
@@ -18,12 +16,14 @@ from aiokafka.partitioner import murmur2
 from faust.types import TP
 
 from eacgm.config import Config
-from eacgm.errors import EacgmError
+from eacgm.errors import EacgmError, RegistryError
 from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
 from eacgm.streams.acknowledgements import Acknowledgements
+from eacgm.streams.continuity import Continuity, Verdict
 from eacgm.streams.holdings import Checkpoint, Holdings, Place
 from eacgm.streams.intake import INPUT_TOPICS, Intake
 from eacgm.streams.merge import Merge
+from eacgm.streams.wire import Wire
 
 #: a message: its topic-partition and offset
 Handle = tuple[TP, int]
@@ -40,36 +40,25 @@ DRAIN_SECONDS = 0.1
 CHECKPOINT_SECONDS = 2.0
 CHECKPOINT_SHARE = 0.1
 DELIVERY_SECONDS = 30.0
+REGISTRY_SECONDS = 2.0
 #: nothing read for so long though messages wait: whoever looks after us should start us anew
 STUCK_SECONDS = 60.0
 #: messages taken between two drains of the merge
 BATCH_MESSAGES = 512
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
-    """How the worker's messages travel: Faust's broker URL and settings, framing, and the number of partitions."""
-
-    broker: str
-    n_partitions: int
-    decode: Callable[[bytes], Event]
-    encode: Callable[[Event], bytes]
-    headers: Callable[[AlertEvent], Mapping[str, bytes]]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 class FleetShell:
     """One worker: what it holds, and the Faust application that feeds it."""
 
-    def __init__(self, wire: Wire, *, group: str, config: Config, alerts_topic: str = AlertEvent.topic) -> None:
+    def __init__(self, wire: Wire, *, group: str, config: Config) -> None:
         self._wire = wire
         self.app = _application(wire, group)
         self.intake = Intake(wire.decode)
         self.holdings: Holdings[Handle] = Holdings(config, self._load)
         self._acknowledgements: Acknowledgements[TP, Any] = Acknowledgements()
         self._merges: dict[int, Merge[str, tuple[Place, Event]]] = {}
-        #: next offset of each topic-partition: what was taken so far ends before it
-        self._next: dict[TP, int] = {}
+        self._assigned: set[TP] = set()
+        self._continuity: Continuity[TP] = Continuity({})
         self._progress_seconds = time.monotonic()
         #: what was sent since the last checkpoint: futures of its delivery, and the message that is then done with
         self._sent: list[tuple[Any, Handle | None]] = []
@@ -79,7 +68,7 @@ class FleetShell:
         self.checkpoint_seconds = 0.0
         self._outputs = {
             FrameEvent.topic: self._raw(FrameEvent.topic),
-            AlertEvent.topic: self._raw(alerts_topic),
+            AlertEvent.topic: self._raw(wire.alerts_topic),
             DeadLetterEvent.topic: self._raw(DeadLetterEvent.topic),
         }
         self._table: Any = self.app.Table(
@@ -90,7 +79,7 @@ class FleetShell:
             partitions=wire.n_partitions,
             use_partitioner=True,
         )
-        self._table.on_recover(self._recovered)
+        self._table.on_recover(self._begin)
         self.app.agent(self._raw(*INPUT_TOPICS), concurrency=1, name="intake")(self._take)
         self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
@@ -115,14 +104,15 @@ class FleetShell:
         self.holdings.forget()
         self._merges.clear()
         self._acknowledgements.clear()
-        self._next.clear()
+        self._assigned.clear()
+        self._continuity = Continuity({})
         self._sent.clear()
 
     async def _expect(self, app: Any, assigned: set[TP], **_: Any) -> None:
         self._progress_seconds = time.monotonic()
-        for source in assigned:
-            if source.topic in INPUT_TOPICS:
-                self._merge(source.partition).expect(source.topic)
+        self._assigned = {source for source in assigned if source.topic in INPUT_TOPICS}
+        for source in self._assigned:
+            self._merge(source.partition).expect(source.topic)
 
     def _merge(self, partition: int) -> Merge[str, tuple[Place, Event]]:
         merge = self._merges.get(partition)
@@ -133,16 +123,21 @@ class FleetShell:
     def _load(self, job: str) -> bytes | None:
         return self._table.data.get(job.encode()) or None
 
-    async def _recovered(self) -> None:
-        self._load_all()
+    async def _begin(self) -> None:
+        """Find where our topic-partitions go on, and take up their jobs, also those of which nothing new comes.
 
-    def _load_all(self) -> None:
-        """Take up every job of our partitions, also those of which nothing new comes: their clocks go on."""
-        if self._ready:
+        The table must have been recovered, which it is before the first message comes.
+        """
+        epoch = self._epoch
+        if not self._assigned:
             return
+        starts = await asyncio.to_thread(self._wire.starts, list(self._assigned))
+        if epoch != self._epoch or self._ready:
+            return
+        self._continuity = Continuity({TP(*source): offset for source, offset in starts.items()})
         self._ready = True
-        self._progress_seconds = time.monotonic()
         now_ns = time.monotonic_ns()
+        self._progress_seconds = time.monotonic()
         for key in list(self._table.data):
             partition = partition_of(key, self._wire.n_partitions)
             if partition in self._merges and self._table.data.get(key):
@@ -150,18 +145,33 @@ class FleetShell:
 
     async def _take(self, stream: Any) -> None:
         async for event in stream.noack().events():
-            self._load_all()
+            if not self._ready:
+                await self._begin()
+            # a message that is dropped here is missed, and sought, as soon as we know where its topic goes on
             message = event.message
             place = Place(message.topic, message.partition, message.offset)
             source = TP(message.topic, message.partition)
-            self._next[source] = message.offset + 1
+            verdict = self._continuity.judge(source, message.offset)
+            if verdict is not Verdict.TAKE:
+                if verdict is Verdict.SEEK:
+                    await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
+                continue
             self._acknowledgements.take(source, message.offset, event)
             self.n_messages += 1
             self._progress_seconds = time.monotonic()
-            read = self.intake.read(place, message.key, message.value, time.time_ns())
+            read = await self._read(place, message.key, message.value)
             self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read))
             if self.n_messages % BATCH_MESSAGES == 0:
                 self._drain(place.partition)
+
+    async def _read(self, place: Place, key: bytes | None, value: bytes | None) -> Event:
+        """Return a message's event or its dead letter; wait as long as the registry that explains it is away."""
+        while True:
+            try:
+                return self.intake.read(place, key, value, time.time_ns())
+            except RegistryError as error:
+                log.warning("%s; waiting for it", error)
+                await asyncio.sleep(REGISTRY_SECONDS)
 
     @property
     def n_hurried(self) -> int:
@@ -201,8 +211,7 @@ class FleetShell:
             return 0
         if end is None:
             return None
-        after = self._next.get(source) or self._consumer()._committed_offset.get(source) or 0
-        return max(end - after, 0)
+        return max(end - (self._continuity.expected(source) or 0), 0)
 
     def _lags(self, topic: str, partition: int) -> bool:
         return self._behind(topic, partition) != 0
@@ -247,6 +256,9 @@ class FleetShell:
     async def _checkpoint_for_ever(self) -> None:
         while not self.app.should_stop:
             began = time.monotonic()
+            ill = self.ailment()
+            if ill is not None:
+                raise EacgmError(f"{ill}; start this worker anew")
             if self._ready:
                 self._send_all(self.holdings.tick(time.monotonic_ns()))
                 await self.checkpoint()
@@ -308,6 +320,7 @@ def _application(wire: Wire, group: str) -> faust.App:
     return faust.App(
         group,
         broker=wire.broker,
+        broker_credentials=wire.credentials,
         store="memory://",
         web_enabled=False,
         topic_partitions=wire.n_partitions,
@@ -325,5 +338,4 @@ def _application(wire: Wire, group: str) -> faust.App:
         producer_compression_type="lz4",
         producer_max_request_size=16 * 1024 * 1024,
         producer_linger=0.02,
-        **wire.settings,
     )

@@ -40,10 +40,11 @@ class Intake:
 
         Dead are bytes that do not decode, an event of another topic than the message's, a key that is not the event's
         job (it would be in another partition than the rest of its job), and times more than an hour ahead of now.
+        Raises ``RegistryError`` for a message that can be read once the registry is back.
         """
-        self.n_read += 1
         try:
             event = self._decode(value or b"")
+            self.n_read += 1
             self._check(event, place, key, now_ns)
         except DecodeError as error:
             self.n_dead += 1
