@@ -41,6 +41,8 @@ CHECKPOINT_SECONDS = 2.0
 CHECKPOINT_SHARE = 0.1
 DELIVERY_SECONDS = 30.0
 REGISTRY_SECONDS = 2.0
+#: nothing read for so long though messages wait: they were handed out before we knew where to begin
+MISSED_SECONDS = 3.0
 #: nothing read for so long though messages wait: whoever looks after us should start us anew
 STUCK_SECONDS = 60.0
 #: messages taken between two drains of the merge
@@ -58,6 +60,8 @@ class FleetShell:
         self._acknowledgements: Acknowledgements[TP, Any] = Acknowledgements()
         self._merges: dict[int, Merge[str, tuple[Place, Event]]] = {}
         self._assigned: set[TP] = set()
+        #: since when (ns) nothing of a partition waits, neither here nor on its topics
+        self._quiet_ns: dict[int, int] = {}
         self._continuity: Continuity[TP] = Continuity({})
         self._progress_seconds = time.monotonic()
         #: what was sent since the last checkpoint: futures of its delivery, and the message that is then done with
@@ -105,6 +109,7 @@ class FleetShell:
         self._merges.clear()
         self._acknowledgements.clear()
         self._assigned.clear()
+        self._quiet_ns.clear()
         self._continuity = Continuity({})
         self._sent.clear()
 
@@ -159,7 +164,14 @@ class FleetShell:
             self._acknowledgements.take(source, message.offset, event)
             self.n_messages += 1
             self._progress_seconds = time.monotonic()
+            epoch = self._epoch
             read = await self._read(place, message.key, message.value)
+            if epoch != self._epoch:
+                continue
+            if isinstance(read, DeadLetterEvent):
+                # its time says nothing: it must not hold up what stands behind it
+                self._sent.append((self._send(read), (source, message.offset)))
+                continue
             self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read))
             if self.n_messages % BATCH_MESSAGES == 0:
                 self._drain(place.partition)
@@ -221,6 +233,8 @@ class FleetShell:
             await asyncio.sleep(DRAIN_SECONDS)
             if self._ready:
                 self._drain_all()
+            elif self._assigned:
+                await self._begin()
 
     def _drain_all(self) -> None:
         waiting = any(len(merge) for merge in self._merges.values())
@@ -233,9 +247,6 @@ class FleetShell:
         merge = self._merge(partition)
         for place, event in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
             handle = (TP(place.topic, place.partition), place.offset)
-            if isinstance(event, DeadLetterEvent):
-                self._sent.append((self._send(event), handle))
-                continue
             out, done = self.holdings.push(place, event, handle, now_ns)
             self._send_all(out)
             self._finish(done)
@@ -260,11 +271,29 @@ class FleetShell:
             if ill is not None:
                 raise EacgmError(f"{ill}; start this worker anew")
             if self._ready:
-                self._send_all(self.holdings.tick(time.monotonic_ns()))
+                await self._seek_what_is_missed()
+                self._note_quiet()
+                self._send_all(self.holdings.tick(time.monotonic_ns(), self._quiet_ns.get))
                 await self.checkpoint()
             took = time.monotonic() - began
             self.checkpoint_seconds += took
             await asyncio.sleep(max(CHECKPOINT_SECONDS, took / CHECKPOINT_SHARE))
+
+    def _note_quiet(self) -> None:
+        now_ns = time.monotonic_ns()
+        for partition, merge in self._merges.items():
+            if len(merge) or any(self._lags(topic, partition) for topic in INPUT_TOPICS):
+                self._quiet_ns.pop(partition, None)
+            else:
+                self._quiet_ns.setdefault(partition, now_ns)
+
+    async def _seek_what_is_missed(self) -> None:
+        """Ask again for messages that wait on their topics and do not come."""
+        if time.monotonic() - self._progress_seconds < MISSED_SECONDS:
+            return
+        for source in self._assigned:
+            if self._behind(*source):
+                await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
 
     async def checkpoint(self) -> None:
         """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""

@@ -102,16 +102,19 @@ class Holdings(Generic[Handle]):
         holding.seen_ns = now_ns
         return holding.pipeline.push(event), []
 
-    def tick(self, now_ns: int) -> list[Event]:
+    def tick(self, now_ns: int, quiet_since: Callable[[int], int | None]) -> list[Event]:
         """Tell every job how late it is (the worker's clock, ns) and return the frames and alerts that follow.
 
         A job's time goes on from its newest publication by what has passed here since, so that an old stretch of
-        topics is not closed by today's clock.
+        topics is not closed by today's clock. ``quiet_since`` says for a partition since when all its messages have
+        been taken, None if some wait: until then silence is ours and not the job's.
         """
         out: list[Event] = []
         for holding in self._jobs.values():
-            if holding.seen_ns:
-                events = holding.pipeline.tick(holding.published_ns + max(now_ns - holding.seen_ns, 0))
+            quiet_ns = quiet_since(holding.partition)
+            if holding.seen_ns and quiet_ns is not None:
+                silent_ns = now_ns - max(holding.seen_ns, quiet_ns)
+                events = holding.pipeline.tick(holding.published_ns + max(silent_ns, 0))
                 holding.changed |= bool(events)
                 out += events
         return out

@@ -32,7 +32,6 @@ class Intake:
     def __init__(self, decode: Callable[[bytes], Event]) -> None:
         """Take the decoder of a message's value; it raises ``DecodeError``."""
         self._decode = decode
-        self.n_read = 0
         self.n_dead = 0
 
     def read(self, place: Place, key: bytes | None, value: bytes | None, now_ns: int) -> Event:
@@ -44,7 +43,6 @@ class Intake:
         """
         try:
             event = self._decode(value or b"")
-            self.n_read += 1
             self._check(event, place, key, now_ns)
         except DecodeError as error:
             self.n_dead += 1

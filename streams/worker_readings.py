@@ -26,7 +26,7 @@ _COUNTED = (
 
 def worker_readings(shell: FleetShell) -> Iterator[Reading]:
     """Yield all readings; counters are since the worker began, of jobs taken over since they began."""
-    yield Reading("eacgm_messages_read", "Messages read from the input topics.", float(shell.intake.n_read))
+    yield Reading("eacgm_messages_read", "Messages read from the input topics.", float(shell.n_messages))
     yield Reading("eacgm_dead_letters", "Messages that could not be read.", float(shell.intake.n_dead))
     yield Reading("eacgm_messages_skipped", "Messages that a snapshot already included.", float(shell.holdings.skipped))
     yield Reading("eacgm_messages_hurried", "Messages that did not wait for a slower topic.", float(shell.n_hurried))

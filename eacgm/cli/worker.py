@@ -108,6 +108,7 @@ def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
 
 def serve(app: object, *, verbose: bool) -> None:
     """Run a Faust application until it is told to stop; raises ``EacgmError`` with what ended it early."""
+    import io
     import logging
     from typing import Any, cast
 
@@ -121,6 +122,7 @@ def serve(app: object, *, verbose: bool) -> None:
         override_logging=False,
         redirect_stdouts=False,
         quiet=True,
+        stdout=io.StringIO(),  # its spinner's; our own lines go elsewhere
     )
     try:
         worker.execute_from_commandline()
