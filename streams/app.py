@@ -1,7 +1,7 @@
 """The pipeline on Kafka: a Faust application whose agent only reads; windows, joins and models are our own.
 
 Faust gives the consumer group, the changelogged table and the acknowledgements. Its windows and joins are not used:
-they expire by the wall clock (docs/decisions/0040).
+they expire by the wall clock (docs/decisions/0042).
 """
 
 from __future__ import annotations

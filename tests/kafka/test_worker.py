@@ -14,6 +14,7 @@ from fleet import Fleet, Said, fetch, renamed, replayed
 
 from eacgm.config import Config
 from eacgm.events import CallsEvent, HostEvent
+from eacgm.kafka.connection import Connection
 from eacgm.producers.simulation import simulate
 from eacgm.producers.simulation_plan import ClusterPlan, parse_faults
 from eacgm.schemas import encode
@@ -32,7 +33,7 @@ BRISK = ("--set", "window.idle_ms=4000")
 
 @pytest.fixture
 def fleet(new_broker, tmp_path):
-    fleet = Fleet(new_broker().bootstrap, tmp_path)
+    fleet = Fleet(Connection(bootstrap=new_broker().bootstrap), tmp_path)
     yield fleet
     fleet.stop()
 
@@ -159,6 +160,32 @@ def test_a_worker_tells_prometheus_what_it_does(fleet):
     assert float(told['eacgm_lag_messages{topic="eacgm.host.v1"}']) == 0
     assert float(told['eacgm_room_seconds_total{room="join"}']) > 0
     assert fetch(address, "/healthz") == "ok\n"
+
+
+def test_a_worker_speaks_tls_and_says_who_it_is(sasl_broker, tmp_path):
+    connection = Connection(
+        bootstrap=sasl_broker.bootstrap,
+        user=sasl_broker.user,
+        password=sasl_broker.password,
+        authority=str(sasl_broker.certificates.authority),
+    )
+    secret = tmp_path / "password"
+    secret.write_text(sasl_broker.password)
+    environment = {
+        "EACGM_KAFKA_USER": sasl_broker.user,
+        "EACGM_KAFKA_PASSWORD_FILE": str(secret),
+        "EACGM_KAFKA_CA": str(sasl_broker.certificates.authority),
+    }
+    fleet = Fleet(connection, tmp_path, environment, group="secure-workers")
+    events = demo("secure job")
+    for _ in fleet.publish(events):
+        pass
+    expected = {"secure job": replayed(events)}
+    fleet.start(*BRISK)
+    fleet.read_until(finished(fleet, expected))
+    fleet.said["secure job"].assert_equals(expected["secure job"])
+    assert fleet.stop() == [0]
+    assert sasl_broker.password not in fleet.log()
 
 
 def worker(*arguments):

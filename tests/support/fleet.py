@@ -1,5 +1,6 @@
 """Workers of one group on a real broker, and what they write, for tests."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -60,8 +61,10 @@ def replayed(events: Iterable[Event]) -> Said:
 class Fleet:
     """Topics on a broker, a producer, and the workers that were started."""
 
-    def __init__(self, bootstrap: str, folder: Path, group: str = "test-workers") -> None:
-        self.connection = Connection(bootstrap=bootstrap)
+    def __init__(
+        self, connection: Connection, folder: Path, environment: dict[str, str] | None = None, group: str = "workers"
+    ) -> None:
+        self.connection, self.environment = connection, {**os.environ, **(environment or {})}
         self.group, self.folder = group, folder
         self.workers: list[subprocess.Popen[bytes]] = []
         self.complaints = Complaints(self.connection)
@@ -77,7 +80,8 @@ class Fleet:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "eacgm", "worker", "--bootstrap", self.connection.bootstrap]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
-            worker = subprocess.Popen([*command, "--group", self.group, *arguments], stdout=log, stderr=log)
+            command += ["--group", self.group, *arguments]
+            worker = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         self.workers.append(worker)
         return worker
 
