@@ -102,9 +102,9 @@ class SilenceTracker:
     def _end(self, frame: FrameEvent) -> None:
         if self.windows:
             seconds = (frame.start_ns - self.started_ns) / 1e9
-            kind = max(set(self.kinds), key=self.kinds.count)
-            self.past_seconds.setdefault(kind, []).append(seconds)
-            del self.past_seconds[kind][:-20]
+            past = self.past_seconds.setdefault(self.prevailing, [])
+            past.append(seconds)
+            del past[:-20]
         self.windows = 0
         self.kinds = []
 
@@ -196,6 +196,11 @@ class SilenceTracker:
         if missing.sum() * 2 >= len(missing):
             # half or more cannot be the culprits of the rest
             missing[:] = False
+
+    @property
+    def prevailing(self) -> str:
+        """What most of the current silence's windows looked like; of equals the first by alphabet."""
+        return max(sorted(set(self.kinds)), key=self.kinds.count)
 
     def longest(self, kind: str) -> float:
         """Return the longest past silence of a kind that ended by itself (seconds), 0 if there was none."""

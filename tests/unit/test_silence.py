@@ -84,3 +84,10 @@ def test_state_is_all_there_is():
     copy.load(silences.state())
     assert repr(copy.state()) == repr(silences.state())
     assert kind(copy, 11, collective_count=0) == kind(silences, 11, collective_count=0)
+
+
+def test_a_tie_between_kinds_is_settled_alike_in_every_process():
+    tracker = SilenceTracker(kinds=["working", "checkpoint", "working", "checkpoint"])
+    assert tracker.prevailing == "checkpoint"
+    tracker.kinds.reverse()
+    assert tracker.prevailing == "checkpoint"
