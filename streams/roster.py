@@ -78,8 +78,9 @@ class Roster:
         member.pid = event.pid
         if (member.node, member.group, member.gpu_uuids) == (event.node, event.group, event.gpu_uuids):
             return False
-        for uuid in member.gpu_uuids:
-            self._by_gpu.get((member.node, uuid), set()).discard(event.rank)
+        for ranks in self._by_gpu.values():
+            # wherever it was: other messages may have moved the rank to another node meanwhile
+            ranks.discard(event.rank)
         member.node, member.group = event.node, event.group
         member.gpu_uuids = list(event.gpu_uuids)
         for uuid in event.gpu_uuids:

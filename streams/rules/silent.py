@@ -9,6 +9,7 @@ import numpy as np
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence
 from eacgm.streams.baseline import middle
+from eacgm.streams.catalogue import feature
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.finding import Finding, name_ranks
 from eacgm.streams.silence import ABSENT, CHECKPOINT, DATA, IDLE, Silence
@@ -30,7 +31,7 @@ PAST_RATIO = 2.0
 def checkpoint_stall(detection: Detection, detector: Detector, config: DetectConfig) -> Iterator[Finding]:
     """Tell a save that takes far longer than this job's saves usually do, while it still trickles."""
     silence = detection.silence
-    if silence is None or _kind(detector) != CHECKPOINT:
+    if silence is None or detector.silences.prevailing != CHECKPOINT:
         return
     usual = detector.silences.typical(CHECKPOINT)
     limit = FIRST_CHECKPOINT_SECONDS
@@ -56,7 +57,7 @@ def data_stall(detection: Detection, detector: Detector, config: DetectConfig) -
     silence = detection.silence
     if (
         silence is None
-        or _kind(detector) != DATA
+        or detector.silences.prevailing != DATA
         or silence.seconds < max(DATA_SECONDS, _limit(detection, detector, DATA, config))
     ):
         return
@@ -78,7 +79,7 @@ def hang(detection: Detection, detector: Detector, config: DetectConfig) -> Iter
     silence = detection.silence
     if silence is None or not detector.silences.started:
         return
-    kind = _kind(detector)
+    kind = detector.silences.prevailing
     limit = _limit(detection, detector, kind, config)
     if kind == ABSENT and silence.missing.any():
         if silence.seconds >= limit:
@@ -102,7 +103,7 @@ def _hang(detection: Detection, silence: Silence, ranks: tuple[int, ...]) -> Fin
             column = frame.values[:, columns[name]]
             others = float(middle(column))
             mine = column[np.isin(frame.ranks, ranks)]
-            evidence.append(Evidence(name, ranks[0], float(mine[0]), others, "", 0.0))
+            evidence.append(Evidence(name, ranks[0], float(mine[0]), others, feature(name).unit, 0.0))
     evidence.append(Evidence("silence_seconds", None, silence.seconds, detection.step_typical_seconds, "seconds", 1.0))
     return Finding(
         cause="hang",
@@ -113,12 +114,6 @@ def _hang(detection: Detection, silence: Silence, ranks: tuple[int, ...]) -> Fin
         started_ns=silence.started_ns,
         evidence=tuple(evidence),
     )
-
-
-def _kind(detector: Detector) -> str:
-    """Return what most of the silence's windows looked like."""
-    kinds = detector.silences.kinds
-    return max(sorted(set(kinds)), key=kinds.count)
 
 
 def _limit(detection: Detection, detector: Detector, kind: str, config: DetectConfig) -> float:
