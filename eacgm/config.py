@@ -25,7 +25,7 @@ class WindowConfig:
 class JoinConfig:
     """How ranks are put side by side."""
 
-    #: windows a rank may be silent before it is taken as missing for good
+    #: higher rank numbers are refused, and counted
     max_ranks: int = 65_536
     #: windows that a collective may wait for its last rank
     match_windows: int = 5
@@ -100,7 +100,8 @@ RANGES: dict[str, tuple[float, float]] = {
 def load(path: Path | None = None, settings: Iterable[str] = ()) -> Config:
     """Return the defaults, changed by a TOML file and then by ``room.name=value`` settings.
 
-    Raises ``ConfigError`` for an unreadable file, an unknown setting or a value out of range.
+    Raises ``ConfigError`` for an unreadable file, an unknown setting or a value out of range,
+    alone or together with another.
 
     >>> load(settings=["detect.false_alarms_per_day=0.5"]).detect.false_alarms_per_day
     0.5
@@ -123,6 +124,12 @@ def load(path: Path | None = None, settings: Iterable[str] = ()) -> Config:
         if not equals:
             raise ConfigError(f"setting {setting!r} has no value; expected room.name=value")
         config = _set(config, key.strip(), text.strip(), "")
+    needed, window = config.detect.persistence_windows, config.detect.persistence_of
+    if needed > window:
+        raise ConfigError(
+            f"detect.persistence_windows is {needed} of {window} (detect.persistence_of), which never happens; "
+            f"expected at most {window}"
+        )
     return config
 
 
