@@ -54,9 +54,13 @@ def thread_times(threads: NDArray[Any], now_ns: int) -> IntArray:
 
 @dataclass(slots=True)
 class HostAccount:
-    """One process's scheduler and TCP totals."""
+    """One process's scheduler and TCP totals.
+
+    ``counted`` says which of bytes sent, bytes received and retransmits this kernel has a tracepoint for.
+    """
 
     pid: int
+    counted: tuple[bool, bool, bool] = (True, True, True)
     times: _Totals | None = None
     main: _Totals | None = None
     step: _Totals | None = None
@@ -100,9 +104,10 @@ class HostAccount:
             threads=len(tids),
         )
         self._add_step_thread(columns, times[tids == step_tid], step_tid)
-        sent, received, retransmits = self.traffic.grow(traffic).tolist()
-        columns.net_sent_bytes, columns.net_received_bytes = float(sent), float(received)
-        columns.net_retransmits = float(retransmits)
+        grown = zip(self.traffic.grow(traffic).tolist(), self.counted, strict=True)
+        columns.net_sent_bytes, columns.net_received_bytes, columns.net_retransmits = (
+            float(amount) if counted else None for amount, counted in grown
+        )
         return columns
 
     def _add_step_thread(self, columns: HostColumns, times: IntArray, step_tid: int) -> None:

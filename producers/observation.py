@@ -108,7 +108,7 @@ class Collection:
 
     ``clock_error_ns`` bounds the node's clock error, None if unknown; ``lost_lifecycles`` counts lifecycle records
     that found no room; ``unattributed_retransmits`` are TCP retransmissions of sockets on which no watched process
-    was seen to send.
+    was seen to send, None where the kernel has no tracepoint for them.
     """
 
     end_ns: int
@@ -116,4 +116,4 @@ class Collection:
     observations: dict[int, Observation]
     lifecycles: list[Lifecycle]
     lost_lifecycles: int
-    unattributed_retransmits: int
+    unattributed_retransmits: int | None

@@ -47,6 +47,12 @@ _MAPS = (
     "sequences",
     "traffic",
 )
+#: the programs without which bytes sent, bytes received and retransmits are unknown
+_TRAFFIC_TRACEPOINTS = (
+    "tracepoint__sock__sock_send_length",
+    "tracepoint__sock__sock_recv_length",
+    "tracepoint__tcp__tcp_retransmit_skb",
+)
 #: the letter of /proc/PID/stat -> what the thread is doing
 _STATES = {"R": maps.RUNNING, "D": maps.UNINTERRUPTIBLE, "T": maps.STOPPED, "t": maps.STOPPED}
 
@@ -87,6 +93,8 @@ class Tracer:
             self._rings.append(self._records)
             self._lifecycles = Ring(fds["lifecycles"], maps.LIFECYCLE)
             self._rings.append(self._lifecycles)
+            sent, received, retransmits = (name in self._programs.tracepoints for name in _TRAFFIC_TRACEPOINTS)
+            self._traffic_counted = sent, received, retransmits
             self._attachments = Attachments(self._programs, probes)
             self._programs.attach_tracepoints()
         except BaseException:
@@ -137,7 +145,7 @@ class Tracer:
                 pid=pid,
                 pidfd=pidfd,
                 start_ns=now.monotonic_ns + now.offset_ns,
-                host=HostAccount(pid),
+                host=HostAccount(pid, self._traffic_counted),
                 calls=CallAccount(functions),
                 collectives=CollectiveAccount(functions),
             )
@@ -201,7 +209,7 @@ class Tracer:
             observations=observations,
             lifecycles=self._drain_lifecycles(snapshot.clock.offset_ns),
             lost_lifecycles=lost_lifecycles,
-            unattributed_retransmits=unattributed,
+            unattributed_retransmits=unattributed if self._traffic_counted[2] else None,
         )
 
     def _read(self) -> Snapshot:

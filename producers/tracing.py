@@ -114,12 +114,13 @@ class Tracing:
             return Seen()
         exits = {item.pid: item.exit_code for item in collection.lifecycles if item.kind == "exit"}
         executed = {item.pid for item in collection.lifecycles if item.kind == "exec"}
+        unattributed = collection.unattributed_retransmits
         return Seen(
             observations=collection.observations,
             exits=exits,
             executed=executed,
             lost=collection.lost_lifecycles,
-            unattributed_retransmits=float(collection.unattributed_retransmits),
+            unattributed_retransmits=None if unattributed is None else float(unattributed),
         )
 
     def close(self) -> None:

@@ -104,6 +104,14 @@ def test_the_step_thread_needs_two_readings():
     assert collect(account, [7], one, 4 * SECOND, step_tid=9).step_thread_blocked_seconds is None
 
 
+def test_traffic_that_the_kernel_does_not_tell_is_unknown_not_none_at_all():
+    account = HostAccount(7, counted=(False, False, True))
+    running = thread(maps.RUNNING, 0)
+    collect(account, [7], running, SECOND)
+    seen = collect(account, [7], running, 2 * SECOND, moved=(0, 0, 2))
+    assert (seen.net_sent_bytes, seen.net_received_bytes, seen.net_retransmits) == (None, None, 2.0)
+
+
 def test_a_stop_is_the_main_thread_s():
     account = HostAccount(7)
     stopped = np.concatenate([thread(maps.STOPPED, 0), thread(maps.STOPPED, 0)])
