@@ -218,7 +218,7 @@ class Detector:
             self.pauses["data_wait_seconds"].book(self.window, ranks, wait * steps)
         for name in ("cuda_allocated_bytes", "gpu_memory_used_bytes"):
             if name in columns:
-                self.memory.observe(frame.values[:, columns[name]])
+                self.memory.observe(name, frame.values[:, columns[name]])
                 break
 
     def _score(self, detection: Detection, residuals: Residuals, ranks: list[int]) -> None:

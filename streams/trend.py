@@ -34,19 +34,22 @@ def _grows(levels: FloatArray, least_ratio: float) -> BoolArray:
 class Trend:
     """Means of the last blocks of one reading, for every rank.
 
-    ``blocks`` are arrays of shape ``(n_ranks,)``; ranks may be added, then earlier blocks are NaN for them.
+    ``name`` is the reading's, ``blocks`` are arrays of shape ``(n_ranks,)`` in its unit. Another reading or another
+    number of ranks starts it anew.
     """
 
+    name: str = ""
     blocks: list[FloatArray] = field(default_factory=list)
     total: FloatArray = field(default_factory=lambda: np.empty(0))
     count: FloatArray = field(default_factory=lambda: np.empty(0))
     windows: int = 0
     verdict: BoolArray = field(default_factory=lambda: np.empty(0, dtype=bool))
 
-    def observe(self, values: FloatArray) -> None:
-        """Add a window: ``values`` of shape ``(n_ranks,)``, NaN where not told."""
-        if len(values) != len(self.total):
+    def observe(self, name: str, values: FloatArray) -> None:
+        """Add a window: ``values`` of shape ``(n_ranks,)`` of the reading ``name``, NaN where not told."""
+        if len(values) != len(self.total) or name != self.name:
             self.total, self.count, self.windows, self.blocks = np.zeros(len(values)), np.zeros(len(values)), 0, []
+            self.name, self.verdict = name, np.zeros(len(values), dtype=bool)
         told = ~np.isnan(values)
         self.total = self.total + np.where(told, values, 0.0)
         self.count = self.count + told
@@ -59,7 +62,7 @@ class Trend:
 
     def growing(self) -> BoolArray:
         """Return a mask of shape ``(n_ranks,)``: ranks whose reading grew in every block and does not level off."""
-        return self.verdict if len(self.verdict) == len(self.total) else np.zeros(len(self.total), dtype=bool)
+        return self.verdict
 
     def _judge(self) -> BoolArray:
         growing = np.zeros(len(self.total), dtype=bool)
@@ -70,15 +73,27 @@ class Trend:
         return growing
 
     def span(self) -> tuple[FloatArray, FloatArray]:
-        """Return the first and last block's levels, each of shape ``(n_ranks,)``; only after ``growing`` said yes."""
-        return self.blocks[0], self.blocks[-1]
+        """Return each rank's level in the first block in which it told, and in the last one, each ``(n_ranks,)``.
+
+        NaN for a rank that never told; only after ``growing`` said yes.
+        """
+        told = ~np.isnan(np.stack(self.blocks))
+        first = np.take_along_axis(np.stack(self.blocks), told.argmax(axis=0)[None], axis=0)[0]
+        return first, self.blocks[-1]
 
     def state(self) -> dict[str, Any]:
         """Return everything that ``load`` needs."""
-        return {"blocks": list(self.blocks), "total": self.total, "count": self.count, "windows": self.windows}
+        return {
+            "name": self.name,
+            "blocks": list(self.blocks),
+            "total": self.total,
+            "count": self.count,
+            "windows": self.windows,
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over a saved state."""
+        self.name = state["name"]
         self.blocks = [np.array(block, dtype=np.float64) for block in state["blocks"]]
         self.total = np.array(state["total"], dtype=np.float64)
         self.count = np.array(state["count"], dtype=np.float64)

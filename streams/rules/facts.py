@@ -8,6 +8,7 @@ import numpy as np
 
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence, FloatArray
+from eacgm.streams.catalogue import feature
 from eacgm.streams.detect import Detection, Detector
 from eacgm.streams.finding import Finding, name_ranks
 
@@ -59,7 +60,8 @@ def gpu_hardware(detection: Detection, detector: Detector, config: DetectConfig)
             summary=f"The GPU of {name_ranks(ranks)} {words.format(value)}: hardware fault.",
             started_ns=frame.start_ns,
             evidence=tuple(
-                Evidence(name, int(r), float(v), 0.0, "code", 1.0) for r, v in zip(ranks, values[hit], strict=True)
+                Evidence(name, int(r), float(v), 0.0, feature(name).unit, 1.0)
+                for r, v in zip(ranks, values[hit], strict=True)
             ),
             hold_windows=SIGN_HOLD_WINDOWS,
         )
@@ -97,7 +99,9 @@ def _crash(detection: Detection, ranks: tuple[int, ...], summary: str, name: str
         severity="critical",
         summary=summary,
         started_ns=detection.silence.started_ns if detection.silence else detection.frame.start_ns,
-        evidence=tuple(Evidence(name, r, float(v), 0.0, "code", 1.0) for r, v in zip(ranks, values, strict=False)),
+        evidence=tuple(
+            Evidence(name, r, float(v), 0.0, feature(name).unit, 1.0) for r, v in zip(ranks, values, strict=False)
+        ),
         hold_windows=SIGN_HOLD_WINDOWS,
     )
 
@@ -135,7 +139,7 @@ def gpu_memory(detection: Detection, detector: Detector, config: DetectConfig) -
     who = "every rank" if everyone else name_ranks(ranks)
     grew = float(np.median((last - first)[growing]))
     evidence = tuple(
-        Evidence("gpu_memory_used_bytes", int(r), float(b), float(a), "bytes", 1.0)
+        Evidence(detector.memory.name, int(r), float(b), float(a), "bytes", 1.0)
         for r, a, b in zip(detection.frame.ranks[growing], first[growing], last[growing], strict=True)
     )
     yield Finding(

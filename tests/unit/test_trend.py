@@ -9,7 +9,7 @@ SPAN = N_BLOCKS * BLOCK_WINDOWS
 def followed(level):
     trend = Trend()
     for window in range(SPAN):
-        trend.observe(np.array([4e9, level(window)]))
+        trend.observe("m", np.array([4e9, level(window)]))
     return trend.growing().tolist()
 
 
@@ -34,12 +34,53 @@ def test_other_growth_is_none(level):
 def test_too_little_history_says_nothing():
     trend = Trend()
     for window in range(SPAN - 1):
-        trend.observe(np.array([1e9 * (1 + 0.001 * window)]))
+        trend.observe("m", np.array([1e9 * (1 + 0.001 * window)]))
     assert trend.growing().tolist() == [False]
 
 
 def test_fast_growth_is_told_sooner():
     trend = Trend()
     for window in range(N_FAST_BLOCKS * BLOCK_WINDOWS):
-        trend.observe(np.array([1e9 * (1 + 0.005 * window)]))
+        trend.observe("m", np.array([1e9 * (1 + 0.005 * window)]))
     assert trend.growing().tolist() == [True]
+
+
+def grown(name, windows, trend, level=lambda w: 1e9 * (1 + 0.005 * w), ranks=1):
+    for window in range(windows):
+        trend.observe(name, np.full(ranks, level(window)))
+
+
+def test_another_reading_starts_anew():
+    trend = Trend()
+    grown("gpu_memory_used_bytes", N_FAST_BLOCKS * BLOCK_WINDOWS, trend)
+    trend.observe("cuda_allocated_bytes", np.array([9e9]))
+    assert trend.name == "cuda_allocated_bytes"
+    assert trend.growing().tolist() == [False]
+
+
+def test_a_new_rank_starts_anew_and_a_verdict_never_outlives_its_blocks():
+    trend = Trend()
+    grown("m", N_FAST_BLOCKS * BLOCK_WINDOWS, trend)
+    trend.observe("m", np.array([1e9, 1e9]))
+    trend.observe("m", np.array([1e9]))
+    assert trend.growing().tolist() == [False]
+
+
+def test_the_span_begins_where_a_rank_first_told():
+    trend = Trend()
+    for window in range((N_FAST_BLOCKS + 1) * BLOCK_WINDOWS):
+        late = np.nan if window < BLOCK_WINDOWS else 1e9 * (1 + 0.005 * window)
+        trend.observe("m", np.array([1e9 * (1 + 0.005 * window), late]))
+    assert trend.growing().tolist() == [True, True]
+    first, last = trend.span()
+    assert np.isfinite(first).all()
+    assert (last > first).all()
+    assert first[1] > first[0]
+
+
+def test_state_is_all_there_is():
+    trend, fresh = Trend(), Trend()
+    grown("m", N_FAST_BLOCKS * BLOCK_WINDOWS + 3, trend)
+    fresh.load(trend.state())
+    assert fresh.growing().tolist() == [True]
+    assert fresh == trend
