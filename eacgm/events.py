@@ -313,8 +313,9 @@ class AlertEvent(Event):
 
     ``id`` is the same for the same input; ``incident`` joins the messages of one incident. ``state`` is open,
     update or resolved; ``severity`` info, warning or critical; ``cause`` one of the causes of
-    ``eacgm.streams.diagnose``; ``ranks`` the culprits, empty if nobody in particular. ``score`` is in nats above the
-    threshold's expectation, ``p_value`` the chance of such a score in health.
+    ``eacgm.streams.diagnose``; ``ranks`` the culprits, empty if nobody in particular. ``score`` is the mixture's
+    negative log-density in nats, the highest so far, and ``p_value`` the chance of such a score in health; both are 0
+    where a rule needs no statistics.
     """
 
     topic: ClassVar[str] = "eacgm.alerts.v1"

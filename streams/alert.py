@@ -41,10 +41,16 @@ class Incidents:
 
     def accused(self) -> dict[str, Accusation]:
         """Return what the open incidents blame, by cause."""
-        return {
-            incident.finding.cause: Accusation(list(incident.finding.ranks), incident.peak_share)
-            for incident in self.open
-        }
+        blamed: dict[str, Accusation] = {}
+        for incident in self.open:
+            ranks, peak_share = list(incident.finding.ranks), incident.peak_share
+            known = blamed.get(incident.finding.cause)
+            if known is not None:
+                # a cause may strike several ranks, each with an incident of its own
+                ranks = known.ranks + [rank for rank in ranks if rank not in known.ranks]
+                peak_share = max(known.peak_share, peak_share)
+            blamed[incident.finding.cause] = Accusation(ranks, peak_share)
+        return blamed
 
     def update(self, frame: FrameEvent, findings: list[Finding], *, active: bool) -> list[AlertEvent]:
         """Take a frame's findings; return the alerts that follow, in order.
@@ -73,6 +79,12 @@ class Incidents:
                 alerts.append(self._alert(frame, incident, "resolved"))
             elif incident.windows_since_update >= self.config.update_windows and incident.quiet_windows == 0:
                 alerts.append(self._alert(frame, incident, "update"))
+        return alerts
+
+    def retire(self, frame: FrameEvent) -> list[AlertEvent]:
+        """Resolve what is open: ``frame`` is the last of an incarnation that another has replaced."""
+        alerts = [self._alert(frame, incident, "resolved") for incident in self.open]
+        self.open.clear()
         return alerts
 
     def _home(self, finding: Finding) -> Incident | None:
@@ -186,7 +198,10 @@ def to_json(alert: AlertEvent) -> dict[str, Any]:
     """Return an alert as the contract's JSON object: times in RFC 3339, ranks as numbers, NaN as null."""
 
     def number(value: float | None) -> float | None:
-        return None if value is None or not np.isfinite(value) else round(float(value), 9)
+        if value is None or not np.isfinite(value):
+            return None
+        # nine decimals would turn the smallest p-values into 0, which says "a fact"
+        return round(float(value), 9) if abs(value) >= 1e-6 else float(f"{value:.4g}")
 
     def evidence(item: Evidence) -> dict[str, Any]:
         return {

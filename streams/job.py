@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from eacgm.config import Config
 from eacgm.events import AlertEvent, Event, FrameEvent, no_floats
@@ -29,6 +33,7 @@ class Incarnation:
         self.incidents = Incidents(config.alert)
         #: the newest frame's scores, one per rank (nats; NaN while the mixture cannot tell)
         self.scores = no_floats()
+        self._newest: FrameEvent | None = None
 
     def close(self, window: ClosedWindow, statistics: Statistics) -> list[Event]:
         """Return the window's frame and the alerts that follow from it."""
@@ -38,7 +43,7 @@ class Incarnation:
         statistics.join_seconds += joined_at - began
         if joined is None or (joined.gone.all() and not self.incidents.open):
             return []  # nobody is known yet, or all have ended and nothing is left to resolve
-        frame = self.features.frame(joined, self.job, self.number)
+        self._newest = frame = self.features.frame(joined, self.job, self.number)
         statistics.features_seconds += perf_counter() - joined_at
         statistics.frames += 1
         statistics.rank_windows += len(joined.ranks)
@@ -60,9 +65,30 @@ class Incarnation:
         statistics.alerts += len(alerts)
         return alerts
 
+    def retire(self, window: ClosedWindow, statistics: Statistics) -> list[AlertEvent]:
+        """Resolve what is still open, because a newer incarnation began in ``window``."""
+        if self._newest is None:
+            return []
+        frame = replace(self._newest, start_ns=window.start_ns, end_ns=window.end_ns)
+        alerts = self.incidents.retire(frame)
+        statistics.alerts += len(alerts)
+        return alerts
+
+    def counts(self) -> dict[str, int]:
+        """Return what this incarnation counts itself, by the names of ``Statistics``."""
+        return {
+            "refused": self.join.roster.refused,
+            "duplicates": self.join.duplicates,
+            "unranked": self.join.unranked,
+            "refits": self.detector.n_refits,
+        }
+
     def state(self) -> dict[str, Any]:
         """Return everything that the future depends on."""
+        newest = self._newest
         return {
+            # what the readings were is nobody's business any more
+            "newest": newest and replace(newest, features=[], values=np.empty((len(newest.ranks), 0))),
             "number": self.number,
             "join": self.join.state(),
             "features": self.features.state(),
@@ -72,7 +98,7 @@ class Incarnation:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` returned."""
-        self.number = state["number"]
+        self.number, self._newest = state["number"], state["newest"]
         self.join.load(state["join"])
         self.features.load(state["features"])
         self.detector.load(state["detector"])
@@ -90,6 +116,7 @@ class Job:
         self.heard_ns = 0
         #: events of an incarnation that a newer one has retired
         self.stale = 0
+        self._retired: Counter[str] = Counter()
         self._config = config
 
     def close(self, windows: Sequence[ClosedWindow], statistics: Statistics) -> list[Event]:
@@ -112,13 +139,25 @@ class Job:
             if self.incarnation is not None and number < self.incarnation.number:
                 self.stale += len(events)
                 continue
-            if self.incarnation is None or number > self.incarnation.number:
+            if self.incarnation is not None and number > self.incarnation.number:
+                out += self.incarnation.retire(window, statistics)
+                self._retired.update(self.incarnation.counts())
+                self.incarnation = None
+            if self.incarnation is None:
                 self.incarnation = Incarnation(self.name, number, self._config)
             part = ClosedWindow(window.start_ns, window.end_ns, events, window.late)
             out += self.incarnation.close(part, statistics)
         if numbers and self.incarnation is not None and self.incarnation.number not in numbers:
             out += self.incarnation.close(ClosedWindow(window.start_ns, window.end_ns, [], window.late), statistics)
         return out
+
+    def counts(self) -> dict[str, int]:
+        """Return what all incarnations so far count themselves, by the names of ``Statistics``."""
+        now = Counter(self._retired)
+        if self.incarnation is not None:
+            now.update(self.incarnation.counts())
+        now.update(late=self.windows.late, refused=self.windows.refused, stale=self.stale)
+        return now
 
     @property
     def n_ranks(self) -> int:
@@ -133,12 +172,14 @@ class Job:
             "incarnation": None if self.incarnation is None else self.incarnation.state(),
             "heard_ns": self.heard_ns,
             "stale": self.stale,
+            "retired": dict(self._retired),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` returned."""
         self.windows.load(state["windows"])
         self.heard_ns, self.stale = state["heard_ns"], state["stale"]
+        self._retired = Counter(state["retired"])
         self.incarnation = None
         if state["incarnation"] is not None:
             self.incarnation = Incarnation(self.name, state["incarnation"]["number"], self._config)

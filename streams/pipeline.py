@@ -199,14 +199,8 @@ class Pipeline:
 
 def _add_job(counts: Statistics, job: Job) -> None:
     """Add what a job counts itself."""
-    counts.late += job.windows.late
-    counts.refused += job.windows.refused
-    counts.stale += job.stale
-    if job.incarnation is not None:
-        counts.refused += job.incarnation.join.roster.refused
-        counts.duplicates += job.incarnation.join.duplicates
-        counts.unranked += job.incarnation.join.unranked
-        counts.refits += job.incarnation.detector.n_refits
+    for name, count in job.counts().items():
+        setattr(counts, name, getattr(counts, name) + count)
 
 
 def _no_seconds() -> dict[str, float]:

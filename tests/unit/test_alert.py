@@ -119,3 +119,28 @@ def test_finding_round_trips():
     one = finding(hold_windows=3)
     assert Finding.from_state(one.state()) == one
     assert replace(one, cause="hang") != one
+
+
+def test_ranks_with_an_incident_each_are_all_accused():
+    incidents = Incidents(AlertConfig())
+    incidents.update(frame(0), [finding(ranks=(1,), share=0.4)], active=True)
+    incidents.update(frame(1), [finding(ranks=(3,), share=0.1)], active=True)
+    assert len(incidents.open) == 2
+    accusation = incidents.accused()["slow_compute"]
+    assert accusation.ranks == [1, 3]
+    assert accusation.peak_share == 0.4
+
+
+def test_a_replaced_incarnation_leaves_nothing_open():
+    incidents = Incidents(AlertConfig())
+    opened = incidents.update(frame(0), [finding(), finding("gpu_memory", (0,))], active=True)
+    resolved = incidents.retire(frame(9))
+    assert [(alert.state, alert.incident) for alert in resolved] == [("resolved", alert.incident) for alert in opened]
+    assert {alert.resolved_at_ns for alert in resolved} == {10 * 10**9}
+    assert incidents.retire(frame(10)) == []
+
+
+def test_the_smallest_chance_is_not_told_as_a_fact():
+    told = to_json(follow([[finding(p_value=3.2e-14)]])[0])
+    assert told["p_value"] == 3.2e-14
+    assert to_json(follow([[finding()]])[0])["p_value"] == 0.0

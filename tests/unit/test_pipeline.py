@@ -3,7 +3,7 @@ import pytest
 
 from eacgm.config import load
 from eacgm.errors import InputError
-from eacgm.events import FrameEvent, HostEvent, ProcessEvent, SamplesEvent
+from eacgm.events import AlertEvent, FrameEvent, HostEvent, ProcessEvent, SamplesEvent
 from eacgm.streams.pipeline import RETIREMENT_NS, Pipeline
 
 SECOND = 1_000_000_000
@@ -22,6 +22,17 @@ def told(second, rank=0, job="j", **fields):
         cpu_seconds=0.5,
         **fields,
     )
+
+
+def end_of(rank, second, exit_code):
+    at = (START + second) * SECOND
+    return ProcessEvent(
+        job="j", rank=rank, start_ns=at, end_ns=at, published_ns=at, state="exited", exit_code=exit_code
+    )
+
+
+def alerts(events):
+    return [e for e in events if isinstance(e, AlertEvent)]
 
 
 def frames(events):
@@ -87,6 +98,31 @@ def test_a_restarted_job_retires_the_one_before(pipeline):
     after = [f for f in frames(out) if f.start_ns >= (START + 3) * SECOND]
     assert {(f.incarnation, tuple(f.ranks)) for f in after} == {(1, (5,))}
     assert pipeline.statistics().stale == 1
+
+
+def test_what_a_restarted_job_left_open_is_resolved_also_by_a_restored_pipeline(pipeline):
+    push(pipeline, [told(0, rank) for rank in (0, 1)])
+    killed = push(pipeline, [end_of(1, 1, exit_code=-9), *(told(n) for n in (1, 2, 3))])
+    assert [(a.state, a.cause, a.incarnation) for a in alerts(killed)] == [("open", "crash", 0)]
+    payload = pipeline.snapshot()
+    out = push(pipeline, [told(n, 0, incarnation=1) for n in (4, 5, 6)])
+    resolved = alerts(out)
+    assert [(a.state, a.incident, a.incarnation) for a in resolved] == [("resolved", alerts(killed)[0].incident, 0)]
+    assert resolved[0].resolved_at_ns == (START + 5) * SECOND
+    successor = Pipeline()
+    successor.restore(payload)
+    again = alerts(push(successor, [told(n, 0, incarnation=1) for n in (4, 5, 6)]))
+    assert [a.id for a in again] == [a.id for a in resolved]
+
+
+def test_what_was_left_out_stays_counted_when_the_job_restarts(pipeline):
+    push(pipeline, [told(0), told(0, None), told(0, 10**9), told(1), told(1, incarnation=1), told(2, incarnation=1)])
+    pipeline.finish()
+    counts = pipeline.statistics()
+    assert (counts.unranked, counts.refused) == (1, 1)
+    successor = Pipeline()
+    successor.restore(pipeline.snapshot())
+    assert (successor.statistics().unranked, successor.statistics().refused) == (1, 1)
 
 
 def test_a_job_whose_processes_have_all_ended_is_not_judged_any_more(pipeline):
