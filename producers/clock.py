@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 
 _STA_UNSYNC = 0x0040
-_STA_NANO = 0x2000
 _ATTEMPTS = 5
 
 _libc = ctypes.CDLL(None, use_errno=True)
