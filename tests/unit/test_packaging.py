@@ -1,7 +1,10 @@
 """The layout: four links in eacgm/ show what package-dir maps, and every package is listed."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -75,3 +78,25 @@ def test_lock_pins_every_dependency_with_hashes_and_names_no_host():
 def test_bcc_is_no_dependency():
     # The package of that name on PyPI is an unrelated one.
     assert not re.search(r"^bcc\b", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+
+
+def imported(path: Path) -> set[str]:
+    """Return the top-level names of the modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_whatever_is_imported_is_declared():
+    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["parquet"]
+    declared = {re.match(r"[\w.-]+", one)[0].lower() for one in wanted}
+    files = [path for package in SETUPTOOLS["packages"] for path in folder_of(package).glob("*.py")]
+    # the demo's job runs in another Python, and BCC comes from the distribution (docs/decisions/0002)
+    names = set().union(*[imported(path) for path in files if path.name != "job.py"]) - {"eacgm", "bcc"}
+    distributions = packages_distributions()
+    for name in sorted(names - sys.stdlib_module_names):
+        assert declared & {one.lower() for one in distributions.get(name, [name])}, name
