@@ -7,7 +7,6 @@ scanned; a pid that comes back with another start time is another process.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -24,17 +23,15 @@ _YOUNG_SCANS = 5
 _REVISIT_SCANS = 16
 #: scans for which a rank named by the scheduler alone is held back: it may be a launcher that has not started its ranks
 _HOLD_SCANS = 5
-_NAMESPACE = re.compile(r"\[(\d+)\]")
 
 
 @dataclass(slots=True, eq=False)
 class Process:
     """One rank's training process, or a worker of it.
 
-    ``stat`` is its newest status line, ``groups`` its control groups (controller -> path); namespaces are inode
-    numbers, None where they cannot be read. ``incarnation`` is the job's when it joined. ``executions`` counts the
-    programs that it was seen to execute. ``exit_code`` is None while it runs and where nobody told; minus the signal's
-    number if killed.
+    ``stat`` is its newest status line, ``groups`` its control groups (controller -> path). ``incarnation`` is the
+    job's when it joined. ``executions`` counts the programs that it was seen to execute. ``exit_code`` is None while it
+    runs and where nobody told; minus the signal's number if killed.
     """
 
     pid: int
@@ -42,8 +39,6 @@ class Process:
     parent: int
     identity: Identity
     container: str | None
-    mount_namespace: int | None
-    pid_namespace: int | None
     groups: Mapping[str, str]
     first_scan: int
     role: str | None = None
@@ -170,8 +165,6 @@ class ProcessTable:
             parent=stat.parent,
             identity=identity,
             container=container_of(groups),
-            mount_namespace=self._namespace(stat.pid, "mnt"),
-            pid_namespace=self._namespace(stat.pid, "pid"),
             groups=groups,
             first_scan=self._scan,
         )
@@ -187,13 +180,6 @@ class ProcessTable:
     def _hostname(self, pid: int) -> str | None:
         text = read_file(f"{self._root}/proc/{pid}/root/etc/hostname")
         return text.decode("utf-8", "replace").strip() if text else None
-
-    def _namespace(self, pid: int, kind: str) -> int | None:
-        try:
-            match = _NAMESPACE.search(os.readlink(f"{self._root}/proc/{pid}/ns/{kind}"))
-        except OSError:
-            return None
-        return int(match[1]) if match else None
 
     def _end(self, pid: int, code: int | None, changes: Changes, exits: Mapping[int, int | None] | None = None) -> None:
         process = self._members.pop(pid)

@@ -16,14 +16,13 @@ from eacgm.events import Event, IntArray, ProcessEvent
 
 @dataclass(slots=True)
 class Member:
-    """One rank: where it runs and whether it still does; ``exit_code`` is None where the kernel did not tell."""
+    """One rank: where it runs and whether it still does."""
 
     node: str = ""
     group: str = ""
     pid: int = 0
     gpu_uuids: list[str] = field(default_factory=list)
     exited: bool = False
-    exit_code: int | None = None
 
 
 class Roster:
@@ -72,9 +71,9 @@ class Roster:
         if event.state == "exited":
             if member.exited or (member.pid and event.pid and event.pid != member.pid):
                 return False  # told twice, or a predecessor's end
-            member.exited, member.exit_code = True, event.exit_code
+            member.exited = True
             return True
-        member.exited, member.exit_code = False, None
+        member.exited = False
         member.pid = event.pid
         if (member.node, member.group, member.gpu_uuids) == (event.node, event.group, event.gpu_uuids):
             return False
@@ -107,10 +106,6 @@ class Roster:
     def exited(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Return which rows' processes have ended, of shape ``(n_ranks,)``."""
         return np.array([self._members[rank].exited for rank in self.rank_list], dtype=bool)
-
-    def exit_code(self, rank: int) -> int | None:
-        """Return how a rank's process ended, None if it runs or nobody knows."""
-        return self._members[rank].exit_code
 
     def rows_of_gpu(self, node: str, uuid: str, pids: IntArray) -> list[int]:
         """Return the rows of the ranks that use a GPU: by their own word, else by the processes on it."""
@@ -149,9 +144,7 @@ class Roster:
         """Return everything that the future depends on."""
         return {
             "refused": self.refused,
-            "members": {
-                rank: [m.node, m.group, m.pid, m.gpu_uuids, m.exited, m.exit_code] for rank, m in self._members.items()
-            },
+            "members": {rank: [m.node, m.group, m.pid, m.gpu_uuids, m.exited] for rank, m in self._members.items()},
             "by_gpu": [[node, uuid, sorted(ranks)] for (node, uuid), ranks in self._by_gpu.items()],
         }
 

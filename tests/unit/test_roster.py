@@ -36,7 +36,6 @@ def test_an_end_is_told_once_and_a_predecessors_end_never():
     other.pid = 5
     assert not made.identify(other)
     assert made.identify(process(0, state="exited", exit_code=-9))
-    assert made.exit_code(0) == -9
     assert not made.identify(process(0, state="exited", exit_code=-9))
     assert made.exited().tolist() == [True]
     made.identify(process(0))
