@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from eacgm.events import IntArray, SamplesEvent
-from eacgm.producers.table_rows import Place, Rows, TextArray, read_rows
+from eacgm.producers.table_rows import MAX_TEXT_CHARACTERS, Place, Rows, TextArray, read_rows
 
 SECOND_NS = 1_000_000_000
 #: how much older than the newest row before it a row may be
@@ -58,12 +58,12 @@ def table_events(
 
 
 def job_of_file(path: Path) -> str:
-    """Return a file's name without its endings.
+    """Return a file's name without its endings; what cannot be printed, or is no UTF-8, is an underscore.
 
     >>> job_of_file(Path("runs/llama-7b.csv.gz"))
     'llama-7b'
     """
-    name = path.name
+    name = "".join(sign if sign.isprintable() else "_" for sign in path.name)[:MAX_TEXT_CHARACTERS]
     for ending in (".gz", ".csv", ".tsv", ".parquet"):
         name = name.removesuffix(ending)
     return name or path.name

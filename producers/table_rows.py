@@ -25,6 +25,8 @@ BLOCK_ROWS = 65_536
 #: the year 2200: larger is not seconds
 MAX_TIME_SECONDS = 7_258_118_400.0
 MAX_RANK = 1_000_000
+#: a value that is larger than any reading of anything: squares and sums of squares must stay finite
+MAX_VALUE = 1e30
 #: metrics of one table; more means that readings stand where names belong
 MAX_METRICS = 10_000
 MAX_TEXT_CHARACTERS = 200
@@ -50,8 +52,8 @@ class Place:
 class Rows:
     """Checked rows, one entry a row in every column.
 
-    ``time_s`` seconds since the Unix epoch, ``rank`` >= 0, ``value`` finite, ``metric`` not empty; the other columns
-    are None where the table has none.
+    ``time_s`` seconds since the Unix epoch, ``rank`` >= 0, ``value`` at most ``MAX_VALUE`` in size, ``metric`` not
+    empty; the other columns are None where the table has none.
     """
 
     time_s: FloatArray
@@ -82,6 +84,9 @@ def read_rows(path: Path) -> Iterator[tuple[Rows, Place]]:
 
 def _blocks(path: Path) -> Iterator[tuple[Columns, Place]]:
     try:
+        if not (path.is_file() or path.is_dir()) and path.exists():
+            message = "is no ordinary file, and a table is opened twice; expected a file (write the pipe to one first)"
+            raise InputError(message, path=str(path))
         with path.open("rb") as handle:
             magic = handle.read(4)
     except OSError as error:
@@ -138,9 +143,9 @@ def _checked(columns: Columns, place: Place, metrics: set[str]) -> Rows:
     wrong = ~((rank >= 0) & (rank <= MAX_RANK) & (rank == np.floor(rank)))
     _refuse(wrong, cells, place, "rank", f"a whole number from 0 to {MAX_RANK:,}")
     cells = columns["value"]
-    finite = "a finite number (leave out what was not read)"
+    finite = f"a finite number up to {MAX_VALUE:g} (leave out what was not read)"
     value = _numbers(cells, place, "value", finite)
-    _refuse(~np.isfinite(value), cells, place, "value", finite)
+    _refuse(~(np.abs(value) <= MAX_VALUE), cells, place, "value", finite)
     _check_metrics(columns["metric"], place, metrics)
     return Rows(
         time_s=time_s,
@@ -184,9 +189,10 @@ def _refuse(wrong: NDArray[np.bool_], cells: Sequence[Any], place: Place, name: 
 
 
 def _check_metrics(cells: Sequence[Any], place: Place, known: set[str]) -> None:
-    for name in sorted(set(cells) - known, key=cells.index):
-        if not _is_text(name) or not name.strip() or not name.isprintable():
-            message = f"metric is {_quote(name)}; expected a name of 1 to {MAX_TEXT_CHARACTERS} characters"
+    # in the order of the rows: the first culprit is the one that is told
+    for name in [cell for cell in dict.fromkeys(cells) if cell not in known]:
+        if not _is_text(name) or not name.strip():
+            message = f"metric is {_quote(name)}; expected a name of 1 to {MAX_TEXT_CHARACTERS} printable characters"
             raise place.error(cells.index(name), message)
         known.add(name)
         if len(known) > MAX_METRICS:
@@ -200,13 +206,13 @@ def _texts(cells: Sequence[Any] | None, place: Place, name: str) -> TextArray | 
     distinct = set(cells)
     for cell in distinct - {None}:
         if not _is_text(cell):
-            message = f"{name} is {_quote(cell)}; expected text of at most {MAX_TEXT_CHARACTERS} characters"
+            message = f"{name} is {_quote(cell)}; expected text of at most {MAX_TEXT_CHARACTERS} printable characters"
             raise place.error(cells.index(cell), message)
     return np.array([cell or "" for cell in cells] if None in distinct else cells, dtype=object)
 
 
 def _is_text(cell: Any) -> bool:
-    return isinstance(cell, str) and len(cell) <= MAX_TEXT_CHARACTERS
+    return isinstance(cell, str) and len(cell) <= MAX_TEXT_CHARACTERS and cell.isprintable()
 
 
 def _quote(cell: Any) -> str:

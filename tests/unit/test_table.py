@@ -1,4 +1,5 @@
 import gzip
+import os
 
 import numpy as np
 import pytest
@@ -95,6 +96,7 @@ def test_several_tables_are_merged_by_time(write):
         ("0,0,a,nan", "value is 'nan'; expected a finite number"),
         ("0,0,a,inf", "value is 'inf'; expected a finite number"),
         ("0,0,a,", "value is empty; expected a finite number"),
+        ("0,0,a,1e308", "value is '1e308'; expected a finite number up to 1e+30"),
         ("0,0,a,fast", "value is 'fast'; expected a finite number"),
         ("0,0,a,1_000", "value is '1_000'; expected a finite number"),
         ("0,-1,a,1", "rank is '-1'; expected a whole number"),
@@ -107,7 +109,7 @@ def test_several_tables_are_merged_by_time(write):
         ("1700000000000,0,a,1", "time_s is '1700000000000'; expected seconds since 1970"),
         ("2026-01-01T00:00:00Z,0,a,1", "expected seconds since 1970"),
         ("0,0,,1", "metric is empty; expected a name"),
-        (f"0,0,{'m' * 201},1", "expected a name of 1 to 200 characters"),
+        (f"0,0,{'m' * 201},1", "expected a name of 1 to 200 printable characters"),
         ("0,0,a", "has 3 cells; expected 4"),
         ("0,0,a,1,2", "has 5 cells; expected 4"),
         ("", "has 1 cells; expected 4"),
@@ -234,3 +236,26 @@ def test_a_large_table_is_read_with_bounded_open_windows(write, monkeypatch):
             assert statistics.readings < 400
     assert len(told) == 800
     assert np.concatenate([event.value for event in told]).sum() == sum(range(200)) * 4
+
+
+def test_a_table_of_ever_new_metrics_is_refused_at_once(write):
+    path = write(HEADER + "".join(f"0,0,m{number},1\n" for number in range(100_000)))
+    # the work to find the first metric too many must not grow with the square of their number
+    assert "line 10002: more than 10,000 metrics" in refusal(path)
+
+
+@pytest.mark.parametrize("column", ["job", "node", "group", "phase"])
+def test_texts_that_cannot_be_printed_are_refused(write, column):
+    path = write(f"time_s,rank,metric,value,{column}\n0,0,a,1,x\x1b[31m\n")
+    assert f"line 2: {column} is 'x\\x1b[31m'" in refusal(path)
+
+
+def test_a_file_name_that_is_no_text_gives_a_job_name_that_is(write, tmp_path):
+    path = tmp_path / os.fsdecode(b"run\xff\x1b.csv")
+    path.write_text(HEADER + "0,0,a,1\n")
+    assert events_of(path)[0].job == "run__"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "is no ordinary file" in refusal(tmp_path / "pipe")
