@@ -152,7 +152,10 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {sign: signal.signal(sign, interrupt) for sign in (signal.SIGTERM, signal.SIGHUP)}
+    signs = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
+        signs.append(signal.SIGHUP)
+    before = {sign: signal.signal(sign, interrupt) for sign in signs}
     try:
         yield
     finally:

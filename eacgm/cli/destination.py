@@ -18,9 +18,9 @@ def new_folder(out: Path) -> Iterator[Path]:
 
     Raises ``InputError`` if ``out`` holds anything or cannot be made.
     """
-    _refuse_occupied(out)
     place = out.absolute()
     try:
+        _refuse_occupied(out)
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{place.name}-", suffix=".partial", dir=place.parent))
     except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from eacgm.cli.destination import new_folder
-from eacgm.cli.options import json_option
+from eacgm.cli.options import job_name, json_option
 from eacgm.cli.output import Progress, note, print_json, show
 
 
@@ -25,7 +25,7 @@ def command() -> None:
 @command.command("table")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The recording's folder; must be new.")
-@click.option("--job", help="The job's name where a table has no column job; else the file's name.")
+@click.option("--job", callback=job_name, help="The job's name where a table has no column job; else the file's name.")
 @json_option
 def table(files: tuple[Path, ...], out: Path, job: str | None, as_json: bool) -> None:
     """Import long tables: CSV (also gzipped) or Parquet.

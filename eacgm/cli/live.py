@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 import numpy as np
 
-from eacgm.cli.output import print_json, print_line
+from eacgm.cli.output import print_json, print_line, printable
 from eacgm.events import AlertEvent, CallsEvent, Event, FrameEvent, ProcessEvent
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class LiveView:
     def say(self, text: str, style: str | None = None) -> None:
         """Print one line."""
         with self._lock:
-            self._console.print(text, style=style, markup=False, highlight=False)
+            self._console.print(printable(text), style=style, markup=False, highlight=False)
 
     def show(self, numbers: Numbers, activity: str) -> None:
         """Show the numbers, and what the command is doing."""
@@ -212,11 +212,13 @@ class LiveView:
 
 
 def _add_rows(table: Table, job: str, rows: list[RankRow], most: int = 32) -> None:
+    from rich.text import Text
+
     for row in rows[:most]:
         cells = row.cells if row.present else ("silent", *["-"] * (len(row.cells) - 1))
-        table.add_row(job, row.name, *cells, row.score, style=None if row.present else "yellow")
+        table.add_row(Text(printable(job)), row.name, *cells, row.score, style=None if row.present else "yellow")
     if len(rows) > most:
-        table.add_row(job, f"... {len(rows) - most} more", *["" for _ in rows[0].cells], "")
+        table.add_row(Text(printable(job)), f"... {len(rows) - most} more", *["" for _ in rows[0].cells], "")
 
 
 def alert_line(alert: AlertEvent) -> tuple[str, str]:

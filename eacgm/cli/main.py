@@ -7,21 +7,39 @@ called, so that ``eacgm --help`` loads neither numpy nor scikit-learn.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from eacgm.cli import standard_streams
+from eacgm.cli.output import printable
 from eacgm.errors import EacgmError
 
 #: exit statuses as a shell reports death by SIGINT and by SIGPIPE
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+#: what to do about a refusal of the system's
+_REMEDIES = {
+    errno.ENOSPC: "make room, or choose another place",
+    errno.EDQUOT: "make room, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.EACCES: "choose another place, or another user",
+    errno.EPERM: "choose another place, or another user",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow more open files (sysctl fs.file-max)",
+    errno.ENOMEM: "allow more memory (ulimit -v)",
+    errno.EAGAIN: "allow more processes (ulimit -u)",
+}
 
 
 class Entry(NamedTuple):
@@ -46,6 +64,14 @@ COMMANDS: dict[str, Entry] = {
 
 class ReaderGoneError(Exception):
     """Whoever read our standard output has closed it; not an error of ours or of theirs."""
+
+
+class ToldToEndError(BaseException):
+    """SIGTERM or SIGHUP came: what is open is closed and what is half made removed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.status = 128 + number
 
 
 class LazyGroup(click.Group):
@@ -94,11 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Failures are said in one line on standard error; the traceback of a defect is shown with ``EACGM_DEBUG=1``.
     """
+    standard_streams.prepare()
     try:
-        status = program.main(args=arguments, prog_name="eacgm", standalone_mode=False)
-        sys.stdout.flush()
+        with _ended_by_signals():
+            status = program.main(args=arguments, prog_name="eacgm", standalone_mode=False)
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        with contextlib.suppress(OSError):
+            click.echo(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
         return _say(_with_hint(error), error.exit_code)
@@ -106,16 +135,64 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", INTERRUPTED)
+    except ToldToEndError as order:
+        return _say("told to end", order.status)
     except (BrokenPipeError, ReaderGoneError):
-        # the reader has gone; the interpreter's own flush at exit must not complain about it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_output()
         return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the outermost frame: a defect is still told in one line
-        if os.environ.get("EACGM_DEBUG"):
-            traceback.print_exc()
-        hint = "this is a defect; please report it with the traceback that EACGM_DEBUG=1 shows"
-        return _say(f"{type(error).__name__}: {error} ({hint})", 1)
+        return _fail(error)
     return status if isinstance(status, int) else 0
+
+
+def _fail(error: Exception) -> int:
+    """Say what no command foresaw, and return the exit status."""
+    if os.environ.get("EACGM_DEBUG"):
+        traceback.print_exc()
+    if isinstance(error, OSError) and error.errno is not None:
+        _leave_output()
+        remedy = _REMEDIES.get(error.errno, "look at what was asked for")
+        what = f"{_name(error.filename)}: {error.strerror}" if error.filename else f"{error.strerror}"
+        return _say(f"{what}; {remedy}", 1)
+    if isinstance(error, MemoryError):
+        return _say("the memory that we may use is used up; allow more (ulimit -v), or read less at once", 1)
+    hint = "this is a defect; please report it with the traceback that EACGM_DEBUG=1 shows"
+    return _say(f"{type(error).__name__}: {error} ({hint})", 1)
+
+
+def _name(path: object) -> str:
+    return os.fsdecode(path) if isinstance(path, bytes) else str(path)
+
+
+def _leave_output() -> None:
+    """Give up what standard output still holds: the interpreter's own flush at exit must not complain about it."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block by an exception; a SIGHUP that is ignored (nohup) stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise ToldToEndError(number)
+
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGHUP)}
+    for sign, handler in before.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(sign, end)
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(sign, handler)
 
 
 def _with_hint(error: click.ClickException) -> str:
@@ -125,6 +202,6 @@ def _with_hint(error: click.ClickException) -> str:
 
 
 def _say(text: str, status: int) -> int:
-    with contextlib.suppress(BrokenPipeError):
-        click.echo(f"eacgm: error: {' '.join(text.split())}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"eacgm: error: {printable(' '.join(text.split()))}", err=True)
     return status

@@ -13,6 +13,8 @@ from eacgm.config import Config, load
 
 Command = Callable[..., Any]
 
+#: of a job's name
+MAX_JOB_CHARACTERS = 200
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -54,6 +56,14 @@ def instant(context: click.Context, parameter: click.Parameter, text: str | None
     except (ValueError, OverflowError):
         message = f"{text!r} is no time; expected RFC 3339 or seconds since 1970"
         raise click.BadParameter(message, context, parameter) from None
+
+
+def job_name(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    """Refuse a job's name that no line of text can show (a click callback)."""
+    if text is not None and not (text.strip() and text.isprintable() and len(text) <= MAX_JOB_CHARACTERS):
+        message = f"{text[:60]!r} is no name; expected 1 to {MAX_JOB_CHARACTERS} printable characters"
+        raise click.BadParameter(message, context, parameter)
+    return text
 
 
 def parse_instant_ns(text: str) -> int:

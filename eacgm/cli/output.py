@@ -20,6 +20,19 @@ REFRESH_SECONDS = 0.1
 LINE_SECONDS = 10.0
 
 
+def printable(text: str) -> str:
+    r"""Return text with escapes for what could move the cursor, colour the line or begin a new one.
+
+    What events and files say is anybody's word; it must not be able to write on the terminal what it likes.
+
+    >>> printable("rank \x1b[31m2\n, größer") == r"rank \x1b[31m2\n, größer"
+    True
+    """
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def print_json(record: Mapping[str, Any]) -> None:
     """Print one record as one line of JSON, keys in the order given."""
     click.echo(json.dumps(record, separators=(",", ":"), allow_nan=False, default=_plain))
@@ -51,11 +64,11 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
 def print_line(text: str, style: str) -> None:
     """Print one line, in a rich style on a terminal."""
     if not sys.stdout.isatty():
-        click.echo(text)
+        click.echo(printable(text))
         return
     from rich.console import Console
 
-    Console().print(text, style=style, markup=False, highlight=False)
+    Console().print(printable(text), style=style, markup=False, highlight=False)
 
 
 def show(value: Any) -> str:
@@ -73,13 +86,13 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(str(item) for item in value)
-    return str(value)
+        return printable(", ".join(str(item) for item in value))
+    return printable(str(value))
 
 
 def note(text: str) -> None:
     """Say something beside the records, on standard error."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 class Progress:

@@ -14,7 +14,7 @@ from types import FrameType
 import click
 
 from eacgm.cli.live import LiveView, Numbers, print_alert
-from eacgm.cli.options import config_options, json_option
+from eacgm.cli.options import config_options, job_name, json_option
 from eacgm.config import Config
 from eacgm.events import AlertEvent, Event
 
@@ -24,7 +24,7 @@ TICK_SECONDS = 0.5
 
 @click.command()
 @click.option("--record", type=click.Path(path_type=Path), metavar="DIR", help="Keep what is seen in a new folder.")
-@click.option("--job", metavar="NAME", help="The name of jobs that tell none.")
+@click.option("--job", callback=job_name, metavar="NAME", help="The name of jobs that tell none.")
 @click.option(
     "--interval-ms", type=click.IntRange(100, 60_000), default=1000, show_default=True, help="Of one reading."
 )
@@ -106,7 +106,10 @@ def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
     def order(number: int, frame: FrameType | None) -> None:
         stop.set()
 
-    before = {sign: signal.signal(sign, order) for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signs = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
+        signs.append(signal.SIGHUP)
+    before = {sign: signal.signal(sign, order) for sign in signs}
     try:
         yield
     finally:

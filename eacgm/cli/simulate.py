@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from eacgm.cli.destination import new_folder
-from eacgm.cli.options import json_option
+from eacgm.cli.options import job_name, json_option
 from eacgm.cli.output import Progress, note, print_json, show
 
 
@@ -25,7 +25,7 @@ from eacgm.cli.output import Progress, note, print_json, show
 )
 @click.option("--ranks-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node.")
 @click.option("--step-seconds", default=0.25, show_default=True, type=click.FloatRange(0.01, 60), help="Healthy step.")
-@click.option("--job", default="simulated", show_default=True, help="The job's name.")
+@click.option("--job", callback=job_name, default="simulated", show_default=True, help="The job's name.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The recording's folder; must be new.")
 @json_option
 def command(

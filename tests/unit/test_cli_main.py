@@ -1,5 +1,9 @@
+import errno
+import os
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 
 import click
@@ -138,3 +142,92 @@ def test_a_reader_that_goes_away_is_no_error():
     assert flood.stderr.read() == b""
     flood.stderr.close()
     assert flood.wait(timeout=60) == program.BROKEN_PIPE
+
+
+def run(code, **how):
+    """Run Python code in a process of its own; returns it, finished."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, **how)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room"),
+        (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: Permission denied; choose"),
+        (OSError(errno.EMFILE, "Too many open files", b"/y"), "/y: Too many open files; allow more open files"),
+        (MemoryError(), "the memory that we may use is used up"),
+    ],
+)
+def test_what_the_system_refuses_is_no_defect(failing, capsys, error, expected):
+    failing(error)
+    assert program.main(["failing"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"eacgm: error: {expected}")
+    assert "defect" not in told
+    assert told.count("\n") == 1
+
+
+def test_errors_cannot_write_on_the_terminal_what_they_like(failing, capsys):
+    failing(InputError("found \x1b[31mred\x07\u202e"))
+    assert program.main(["failing"]) == 1
+    assert capsys.readouterr().err == "eacgm: error: found \\x1b[31mred\\x07\\u202e\n"
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "0 1 2"])
+def test_closed_standard_streams_are_borne(closed, tmp_path):
+    code = (
+        "import os, sys\n"
+        f"{'; '.join(f'os.close({number})' for number in closed.split())}\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'eacgm', 'import', 'table', sys.argv[1], '--out', 'out'])\n"
+    )
+    table = tmp_path / "t.csv"
+    table.write_text("time_s,rank,metric,value\n1,0,a,1\n")
+    done = subprocess.run([sys.executable, "-c", code, str(table)], capture_output=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").is_dir()
+
+
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "eacgm", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("eacgm: error: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+def test_errors_that_cannot_be_written_keep_their_status():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "eacgm", "nonsense"], stderr=full, check=False)
+    assert done.returncode == 2
+
+
+def test_letters_that_the_terminal_lacks_are_escaped():
+    done = run(
+        "from eacgm.cli import standard_streams; standard_streams.prepare(); print('gr\\xf6\\xdfer \\udcff')",
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.stdout == "gr\\xf6\\xdfer \\udcff\n", done.stderr
+
+
+def test_a_command_that_is_told_to_end_cleans_up(failing, capsys, tmp_path):
+    @contextmanager
+    def half_made():
+        (tmp_path / "half").touch()
+        try:
+            yield
+        finally:
+            (tmp_path / "half").unlink()
+
+    @click.command("ending")
+    def ending():
+        with half_made():
+            signal.raise_signal(signal.SIGTERM)
+
+    failing(RuntimeError("never raised"))
+    sys.modules["failing_command"].command = ending
+    assert program.main(["failing"]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == "eacgm: error: told to end\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

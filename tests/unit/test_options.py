@@ -2,7 +2,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from eacgm.cli.options import config_options, instant, parse_instant_ns
+from eacgm.cli.options import config_options, instant, job_name, parse_instant_ns
 from eacgm.errors import ConfigError
 
 
@@ -13,9 +13,10 @@ def told():
 
     @click.command()
     @click.option("--since", callback=instant)
+    @click.option("--job", callback=job_name)
     @config_options
-    def command(config, since):
-        given.update(config=config, since=since)
+    def command(config, since, job):
+        given.update(config=config, since=since, job=job)
 
     def run(*arguments):
         result = CliRunner().invoke(command, list(arguments), catch_exceptions=True)
@@ -70,3 +71,15 @@ def test_other_words_are_no_moment(told, text):
     _, result = told("--since", text)
     assert result.exit_code == 2
     assert "expected RFC 3339 or seconds since 1970" in result.output
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\x1b[31m", "two\nlines", "x" * 201, "\udcff"])
+def test_a_job_that_no_line_can_name_is_wrong_usage(told, name):
+    _, result = told("--job", name)
+    assert result.exit_code == 2
+    assert "is no name" in result.output
+
+
+def test_a_job_may_be_named_in_any_script(told):
+    given, _ = told("--job", "größe 模型")
+    assert given["job"] == "größe 模型"

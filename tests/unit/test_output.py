@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from eacgm.cli.output import Progress, print_json, print_line, print_table
+from eacgm.cli.output import Progress, note, print_json, print_line, print_table
 
 
 def test_a_table_elsewhere_than_on_a_terminal_has_no_colours_and_no_folds(capsys):
@@ -65,3 +65,13 @@ def test_progress_refreshes_one_line_on_a_terminal(capsys, monkeypatch):
     assert "\n" not in told
     assert told.count("\r") == 4
     assert told.endswith(" \r")
+
+
+def test_what_events_say_cannot_write_on_the_terminal_what_it_likes(capsys):
+    evil = "node \x1b[2J\nALERT open"
+    print_line(evil, "bold")
+    note(evil)
+    print_table([{"node": evil}])
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+    assert not any(line.startswith("ALERT") for line in (told.out + told.err).splitlines())
