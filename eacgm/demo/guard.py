@@ -1,14 +1,16 @@
 """The guard: a small process that outlives the demo and cleans up after it, whatever ended it.
 
 It is told on its standard input what there is to undo: ``process PID`` for a process to be woken and ended, ``cgroup
-PATH`` for a cgroup to be emptied and removed. When its standard input ends, because the demo has closed it or has been
-killed, it undoes all of it and ends. So no rank stays stopped and no cgroup stays behind, even after ``kill -9``.
+PATH`` for a cgroup to be emptied and removed, ``folder PATH`` for a folder to be removed. When its standard input ends,
+because the demo has closed it or has been killed, it undoes all of it and ends. So no rank stays stopped and no cgroup
+stays behind, even after ``kill -9``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -59,16 +61,21 @@ def main() -> None:
         signal.signal(sign, signal.SIG_IGN)
     processes: list[int] = []
     cgroups: list[Path] = []
+    folders: list[str] = []
     for line in sys.stdin:
         match line.rstrip("\n").split(" ", 1):
             case ["process", pid] if (descriptor := open_process(int(pid))) is not None:
                 processes.append(descriptor)
             case ["cgroup", path]:
                 cgroups.append(Path(path))
+            case ["folder", name]:
+                folders.append(name)
     for descriptor in processes:
         end_process(descriptor)
     for path in cgroups:
         remove_cgroup(path)
+    for name in folders:
+        shutil.rmtree(name, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ class TrainingJob:
         """Start the guard, the data source and the ranks."""
         try:
             self._guard = self._start_module("eacgm.demo.guard", stdout=None)
+            self._tell(self._guard, f"folder {self._logs}")
             self._source = self._start_module("eacgm.demo.source", "--seed", str(self._seed), stdout=subprocess.PIPE)
             self._protect(self._source.pid)
             assert self._source.stdout is not None

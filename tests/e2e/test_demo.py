@@ -164,8 +164,9 @@ def remains() -> set[int]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("live")
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_interrupted_demo_leaves_no_process_and_no_cgroup(sign):
+def test_interrupted_demo_leaves_no_process_no_cgroup_and_no_file(sign, tmp_path, monkeypatch):
     before = remains()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     # so short a warm-up that the quota is in place when the demo is cut short
     with started("demo", "--live", "--set", "detect.warmup_windows=5") as demo:
         planted = next((line for line in demo.stdout if line.startswith("FAULT")), None)
@@ -174,6 +175,7 @@ def test_interrupted_demo_leaves_no_process_and_no_cgroup(sign):
         status = demo.wait(timeout=30)
     assert status == (-signal.SIGKILL if sign == signal.SIGKILL else 130)
     assert eventually(lambda: remains() <= before, within_seconds=20)
+    assert eventually(lambda: not list(tmp_path.iterdir()), within_seconds=20)
     try:
         _, mount = cpu_hierarchy()
     except UnsupportedError:
