@@ -18,6 +18,8 @@ from eacgm.streams.collective_table import COLUMNS, UNKNOWN_NS, CollectiveTable
 _PAIRWISE = frozenset({"send", "recv", "receive"})
 #: communicators remembered per job; the longest unused is forgotten first
 MOST_COMMUNICATORS = 1024
+#: operations and nodes remembered per job; further ones are taken for one and the same
+MOST_NAMES = 100_000
 #: windows in a row that must contradict an alignment before it is given up
 _DOUBTFUL_WINDOWS = 2
 #: calls that two ranks must share before an alignment is doubted
@@ -50,6 +52,8 @@ class CollectiveMatch:
     def __init__(self, match_windows: int) -> None:
         self._match_windows = match_windows
         self._window = 0
+        #: calls of more communicators in one window than are remembered
+        self.refused = 0
         self._channels: dict[str, int] = {}
         self._names: dict[str, int] = {}
         self._pending = CollectiveTable.empty()
@@ -149,18 +153,26 @@ class CollectiveMatch:
         table.node[:] = nodes if isinstance(nodes, int) else np.repeat(nodes, sizes)
         table.error_ns[:] = np.repeat(np.array(errors, dtype=np.int64), sizes)
         table.window[:] = self._window
+        forgotten = table.channel < 0
+        if forgotten.any():
+            self.refused += int(forgotten.sum())
+            table = table.where(~forgotten)
         pairwise = [self._names[name] for name in _PAIRWISE if name in self._names]
         return table.where(~np.isin(table.operation, pairwise)) if pairwise else table
 
     def _channel_ids(self, names: Sequence[list[str]]) -> IntArray | int:
         distinct: set[str] = set().union(*names)
-        for name in sorted(distinct - self._channels.keys()):
-            self._add_channel(name)
+        new = sorted(distinct - self._channels.keys())
+        if new:
+            # what is used in this window is not forgotten for what is new in it
+            self._used[[self._channels[name] for name in distinct - set(new)]] = self._window
+            for name in new:
+                self._add_channel(name)
         return _ids(self._channels, names, distinct)
 
     def _name_ids(self, names: Sequence[list[str]]) -> IntArray | int:
         distinct: set[str] = set().union(*names)
-        for name in sorted(distinct - self._names.keys()):
+        for name in sorted(distinct - self._names.keys())[: MOST_NAMES - len(self._names)]:
             self._names[name] = len(self._names)
         return _ids(self._names, names, distinct)
 
@@ -175,6 +187,8 @@ class CollectiveMatch:
             self._used = np.append(self._used, self._window)
             return
         slot = int(np.argmin(self._used))
+        if self._used[slot] == self._window:
+            return  # more in one window than are remembered
         self._channels = {old: at for old, at in self._channels.items() if at != slot}
         self._channels[name] = slot
         self._pending = self._pending.where(self._pending.channel != slot)
@@ -270,6 +284,7 @@ class CollectiveMatch:
         """Return everything that the future depends on."""
         return {
             "window": self._window,
+            "refused": self.refused,
             "channels": dict(self._channels),
             "names": dict(self._names),
             "pending": {name: getattr(self._pending, name) for name in COLUMNS},
@@ -278,7 +293,7 @@ class CollectiveMatch:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from what ``state`` returned."""
-        self._window = state["window"]
+        self._window, self.refused = state["window"], state["refused"]
         self._channels = dict(state["channels"])
         self._names = dict(state["names"])
         self._pending = CollectiveTable.of(**state["pending"])
@@ -306,10 +321,13 @@ def _order(calls: CollectiveTable, sequence: IntArray) -> IntArray:
 
 
 def _ids(known: dict[str, int], names: Sequence[list[str]], distinct: set[str]) -> IntArray | int:
-    """Return the numbers of all lists' names, one list after the other; one number if all names are the same."""
+    """Return the numbers of all lists' names, one list after the other; one number if all names are the same.
+
+    -1 stands for a name that has no number.
+    """
     if len(distinct) == 1:
-        return known[next(iter(distinct))]
-    flat = map(known.__getitem__, chain.from_iterable(names))
+        return known.get(next(iter(distinct)), -1)
+    flat = (known.get(name, -1) for name in chain.from_iterable(names))
     return np.fromiter(flat, dtype=np.int64, count=sum(map(len, names)))
 
 

@@ -120,6 +120,11 @@ class Join:
         self._gpu_places: list[int] = []
         self._gpu_rows = no_ints()
 
+    @property
+    def refused(self) -> int:
+        """Events of impossible ranks, and calls of more communicators than are remembered."""
+        return self.roster.refused + self._match.refused
+
     def close(self, window: ClosedWindow) -> JoinedWindow | None:
         """Return the window with its events by rank; None as long as no rank is known."""
         kinds = _by_kind(window.events)

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from eacgm.events import CollectivesEvent
-from eacgm.streams.collectives import CollectiveMatch
+from eacgm.streams import collectives
+from eacgm.streams.collectives import MOST_COMMUNICATORS, CollectiveMatch
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -129,3 +130,24 @@ def test_state_is_all_there_is():
     events = [calls(0, later - 30, later, first=4), calls(1, [440, *(later - 10)], [460, *later], first=2)]
     assert np.array_equal(lag(one, *events), lag(other, *events), equal_nan=True)
     assert np.array_equal(one.positions(), other.positions())
+
+
+def test_more_communicators_in_one_window_than_are_remembered_are_refused_and_counted():
+    match = matcher(2)
+    known = [calls(rank, ENDS - 10 * rank, ENDS, communicator="known") for rank in (0, 1)]
+    lag(match, *known)
+    flood = calls(0, [0] * 5000, [1] * 5000)
+    flood.communicator = [f"flood{number}" for number in range(5000)]
+    lag(match, known[0], flood, known[1])
+    assert match.refused == 5000 + 1 - MOST_COMMUNICATORS
+    # the one that goes on was not forgotten for it
+    after = [calls(rank, 1000 + ENDS - 10 * rank, 1000 + ENDS, first=8, communicator="known") for rank in (0, 1)]
+    assert lag(match, *after) == pytest.approx([0.010, 0.0])
+
+
+def test_ever_new_operations_do_not_grow_the_memory(monkeypatch):
+    monkeypatch.setattr(collectives, "MOST_NAMES", 10)
+    match = matcher(1)
+    for number in range(50):
+        lag(match, calls(0, ENDS - 10, ENDS, operation=f"operation {number}", first=4 * number))
+    assert len(match.state()["names"]) == 10
