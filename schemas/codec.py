@@ -27,6 +27,7 @@ from eacgm.events import (
     ProcessEvent,
     SamplesEvent,
 )
+from eacgm.schemas import bounds
 from eacgm.schemas.store import Schema, by_fingerprint, schema_of
 
 MAGIC = b"\xc3\x01"
@@ -98,14 +99,20 @@ def to_record(event: Event) -> dict[str, Any]:
 def from_record(topic: str, record: dict[str, Any]) -> Event:
     """Return the event that a decoded Avro record of ``topic`` describes.
 
-    Fields that this version does not know are dropped. Raises ``DecodeError`` where columns differ in length or an
-    interval ends before it starts.
+    Fields that this version does not know are dropped, and readings that are no number are as if not told. Raises
+    ``DecodeError`` where columns differ in length, an interval ends before it starts, or a number is out of bounds.
     """
     kind = EVENT_OF_TOPIC[topic]
     known = {name: record[name] for name in _names(topic) if name in record}
     for name, dtype in _array_fields(topic):
         if name in known:
+            if dtype is np.int64:
+                bounds.check_whole(name, known[name])
             known[name] = np.array(known[name], dtype=dtype)
+    bounds.check_head(known)
+    bounds.without_impossible(topic, known)
+    if kind is SamplesEvent and "value" in known:
+        known["value"] = bounds.readings(known["value"])
     if kind is ProcessEvent:
         known["layers"] = [LayerCoverage(**item) for item in known.get("layers", ())]
     elif kind is AlertEvent:

@@ -50,9 +50,11 @@ def refit(rows: FloatArray, mixture: Mixture) -> Mixture:
 
 def _best_fit(rows: FloatArray, mixture: Mixture, columns: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the weights, means and covariances (without the floor) of the fit with the lowest BIC."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.mixture import GaussianMixture  # half a second to import, and only refits need it
 
-    warnings.filterwarnings("ignore", message=".*did not converge", module=r"sklearn\.mixture")
+    # too few iterations, or fewer distinct rows than components: the criterion judges what came of it
+    warnings.filterwarnings("ignore", category=ConvergenceWarning)
     n_rows, width = rows.shape
     if not width:
         return np.ones(1), np.zeros((1, 0)), np.zeros((1, 0, 0))

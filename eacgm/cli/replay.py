@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,11 +82,15 @@ def _closing(last: ReplayProgress, windows: int) -> str:
 
 @contextmanager
 def told_warnings() -> Iterator[None]:
-    """Say warnings about a recording, such as a file that was cut off, in one line each on standard error."""
+    """Say warnings about a recording, such as a file that was cut off, in one line each on standard error.
+
+    Those of libraries are no user's business; ``EACGM_DEBUG=1`` shows them too.
+    """
     from eacgm.schemas.recording import RecordingWarning
 
-    def tell(message: Warning | str, *_: object, **__: object) -> None:
-        note(f"eacgm: warning: {message}")
+    def tell(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        if issubclass(category, RecordingWarning) or os.environ.get("EACGM_DEBUG"):
+            note(f"eacgm: warning: {message}")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RecordingWarning)
