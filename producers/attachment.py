@@ -14,34 +14,13 @@ from dataclasses import dataclass, field
 
 from eacgm.errors import ProbeError
 from eacgm.events import LayerCoverage
-from eacgm.producers import elf, kernel
+from eacgm.producers import kernel
+from eacgm.producers.libraries import Inode, Library, mapped_libraries
 from eacgm.producers.probes import LAYERS, PROGRAMS, Probe
 from eacgm.producers.programs import Programs
+from eacgm.producers.sites import Site, find_sites, is_marker
 
 _REASONS = 3
-_MAPPING = re.compile(r"^([0-9a-f]+-[0-9a-f]+) ..x. \S+ (\S+) (\d+) +(/.*)$", re.MULTILINE)
-
-Inode = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A file that a process has mapped executable: its own name for it, and a path by which we reach the same inode."""
-
-    name: str
-    path: str
-    inode: Inode
-
-
-@dataclass(slots=True)
-class _Site:
-    """What one row of the table came to in one library: places to hook, and why others are not."""
-
-    offsets: list[int] = field(default_factory=list)
-    return_offsets: list[int] = field(default_factory=list)
-    semaphores: list[int] = field(default_factory=list)
-    return_semaphores: list[int] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -51,40 +30,6 @@ class _Attached:
     links: list[int] = field(default_factory=list)
     hooked: dict[int, int] = field(default_factory=dict)
     refused: dict[int, list[str]] = field(default_factory=dict)
-
-
-def mapped_libraries(pid: int, patterns: Sequence[re.Pattern[str]]) -> list[Library]:
-    """Return the files that a process maps executable and whose names match one of the patterns.
-
-    Raises ``ProbeError`` where the process is gone or may not be read.
-    """
-    try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read()
-    except OSError as error:
-        raise ProbeError(f"process {pid}: its mappings cannot be read ({error.strerror}); is it running?") from None
-    found: dict[Inode, Library] = {}
-    for addresses, _device, number, path in _MAPPING.findall(text):
-        path = path.removesuffix(" (deleted)")
-        name = os.path.basename(path)
-        if not any(pattern.fullmatch(name) for pattern in patterns):
-            continue
-        library = _reach(pid, path, name, int(number), addresses)
-        if library is not None:
-            found.setdefault(library.inode, library)
-    return list(found.values())
-
-
-def _reach(pid: int, path: str, name: str, number: int, addresses: str) -> Library | None:
-    """Find the mapped inode: by its path in the process's root, else (replaced, deleted) by the mapping itself."""
-    for candidate in (f"/proc/{pid}/root{path}", f"/proc/{pid}/map_files/{addresses}"):
-        try:
-            status = os.stat(candidate)
-        except OSError:
-            continue
-        if status.st_ino == number or "map_files" in candidate:
-            return Library(name, candidate, (status.st_dev, status.st_ino))
-    return None
 
 
 class Attachments:
@@ -106,7 +51,7 @@ class Attachments:
                 self.functions.append(key)
             self._ids.append(self.functions.index(key))
         #: what every library seen so far offers, or why it cannot be read
-        self._offers: dict[Inode, dict[int, _Site] | str] = {}
+        self._offers: dict[Inode, dict[int, Site] | str] = {}
         self._attached: dict[Inode, _Attached] = {}
         self._users: dict[int, dict[Inode, Library]] = {}
         self._coverages: dict[int, list[LayerCoverage]] = {}
@@ -154,30 +99,14 @@ class Attachments:
     def _has(self, layer: str) -> bool:
         return any(probe.layer == layer for probe in self._probes)
 
-    def _offer(self, library: Library) -> dict[int, _Site] | str:
+    def _offer(self, library: Library) -> dict[int, Site] | str:
         """Resolve every row for this library, without those whose symbol it lacks; else say why it cannot be."""
         try:
-            return self._sites(library)
+            return find_sites(self._probes, library)
         except ProbeError as error:
             return str(error)
 
-    def _sites(self, library: Library) -> dict[int, _Site]:
-        rows = [row for row, probe in enumerate(self._probes) if re.fullmatch(probe.library, library.name)]
-        named = [row for row in rows if not self._probes[row].symbol.startswith("usdt:")]
-        target = elf.ObjectFile(library.path)
-        patterns = [_pattern(self._probes[row]) for row in named]
-        sites: dict[int, _Site] = {}
-        for row, functions in zip(named, target.functions(patterns) if named else [], strict=True):
-            site = _function_site(self._probes[row], functions)
-            if functions:
-                sites[row] = site
-        for row in set(rows) - set(named):
-            site = _marker_site(self._probes[row], target.markers)
-            if site.offsets and site.return_offsets:
-                sites[row] = site
-        return sites
-
-    def _choose(self, sites: dict[Inode, dict[int, _Site]]) -> set[int]:
+    def _choose(self, sites: dict[Inode, dict[int, Site]]) -> set[int]:
         """Return the rows to hook: all without a choice, else those of the lowest number that is complete."""
         found = {row for rows in sites.values() for row in rows}
         lowest: dict[str, int] = {}
@@ -188,7 +117,7 @@ class Attachments:
                 lowest[family] = min(number, lowest.get(family, number))
         return {row for row in found if (c := self._probes[row].choice) is None or lowest.get(c[0]) == c[1]}
 
-    def _hook(self, library: Library, sites: dict[int, _Site]) -> None:
+    def _hook(self, library: Library, sites: dict[int, Site]) -> None:
         attached = self._attached.setdefault(library.inode, _Attached())
         fresh = {row: site for row, site in sites.items() if row not in attached.hooked}
         by_program: dict[tuple[str, str], list[int]] = {}
@@ -198,7 +127,7 @@ class Attachments:
             if site.offsets:
                 by_program.setdefault(PROGRAMS[self._probes[row].kind], []).append(row)
         for (entry, at_return), rows in by_program.items():
-            markers = [row for row in rows if self._probes[row].symbol.startswith("usdt:")]
+            markers = [row for row in rows if is_marker(self._probes[row])]
             plain = [row for row in rows if row not in markers]
             for group, returns in ((plain, True), (markers, False)):
                 # The return first: a call that begins in between has no entry yet and is left out, not left open.
@@ -213,7 +142,7 @@ class Attachments:
         attached: _Attached,
         program: str,
         rows: list[int],
-        sites: dict[int, _Site],
+        sites: dict[int, Site],
         side: int,
         at_return: bool,
     ) -> set[int]:
@@ -270,34 +199,3 @@ class Attachments:
         more = f" (and {len(reasons) - _REASONS} more)" if len(reasons) > _REASONS else ""
         status = "attached" if not reasons else "partial" if count else "failed"
         return LayerCoverage(layer=layer, status=status, reason="; ".join(reasons[:_REASONS]) + more, probes=count)
-
-
-def _pattern(probe: Probe) -> elf.Pattern:
-    return elf.cpp_pattern(probe.symbol) if "::" in probe.symbol else elf.c_pattern(probe.symbol, local=probe.local)
-
-
-def _function_site(probe: Probe, functions: list[elf.Function]) -> _Site:
-    site = _Site()
-    for function in functions:
-        if function.stepped and not probe.rare:
-            site.refused.append(
-                f"{function.name}: its first instruction ({function.stepped}) would be single-stepped, 14 us a hit"
-            )
-            continue
-        site.offsets.append(function.offset)
-    site.return_offsets = site.offsets
-    site.semaphores = site.return_semaphores = [0] * len(site.offsets)
-    return site
-
-
-def _marker_site(probe: Probe, markers: Sequence[elf.Marker]) -> _Site:
-    _, provider, begin, end = probe.symbol.split(":")
-    site = _Site()
-    for marker in markers:
-        if marker.provider == provider and marker.name == begin:
-            site.offsets.append(marker.offset)
-            site.semaphores.append(marker.semaphore)
-        elif marker.provider == provider and marker.name == end:
-            site.return_offsets.append(marker.offset)
-            site.return_semaphores.append(marker.semaphore)
-    return site

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import IO, Any
 
 import numpy as np
@@ -74,13 +75,22 @@ class Pattern:
 
 
 def c_pattern(expression: str, *, local: bool = False) -> Pattern:
-    """Return the pattern for C names by a regular expression.
+    """Return the pattern for C names by a regular expression, each alternative of which begins with plain characters.
 
     >>> c_pattern("cudaMemcpy(_ptds)?").prefixes, c_pattern("cuda?Free").prefixes
     ((b'cudaMemcpy',), (b'cud',))
+    >>> c_pattern("cuMemAlloc(_v2|_v3)?|cuFree").prefixes
+    (b'cuMemAlloc', b'cuFree')
     """
-    literal = re.match(r"(?:\w(?![?*{]))*", expression)
-    return Pattern((literal.group().encode() if literal else b"",), re.compile(expression), local)
+    literals = [re.match(r"(?:\w(?![?*{]))*", part) for part in _alternatives(expression)]
+    return Pattern(tuple(found[0].encode() for found in literals if found), re.compile(expression), local)
+
+
+def _alternatives(expression: str) -> list[str]:
+    """Return the parts between the ``|`` that stand outside all groups."""
+    depths = accumulate((character == "(") - (character == ")") for character in expression)
+    ends = [at for at, (c, depth) in enumerate(zip(expression, depths, strict=True)) if c == "|" and not depth]
+    return [expression[begin : end - 1] for begin, end in pairwise([0, *(at + 1 for at in ends), len(expression) + 1])]
 
 
 def cpp_pattern(qualified: str) -> Pattern:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -24,18 +23,16 @@ from numpy.typing import NDArray
 
 from eacgm.errors import ProbeError
 from eacgm.events import LayerCoverage
-from eacgm.producers import clock, kernel, maps, programs
+from eacgm.producers import clock, maps, programs
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount, thread_times
 from eacgm.producers.attachment import Attachments
+from eacgm.producers.lifecycles import Lifecycles
 from eacgm.producers.maps import KernelMap
-from eacgm.producers.observation import Collection, Lifecycle
+from eacgm.producers.observation import Collection
 from eacgm.producers.probes import DEFAULT_PROBES, Probe
 from eacgm.producers.ring import Ring
 from eacgm.producers.snapshot import Snapshot, Watched, observe
 
-_KINDS = {1: "fork", 2: "exec", 3: "exit"}
-#: collections that an exit's report may wait for its code
-_EXIT_ATTEMPTS = 3
 _MAPS = (
     "processes",
     "threads",
@@ -57,13 +54,6 @@ _TRAFFIC_TRACEPOINTS = (
 _STATES = {"R": maps.RUNNING, "D": maps.UNINTERRUPTIBLE, "T": maps.STOPPED, "t": maps.STOPPED}
 
 
-@dataclass(slots=True)
-class _PendingExit:
-    pid: int
-    time_ns: int
-    attempts: int = 0
-
-
 class Tracer:
     """Probes in the kernel and the accounts of the processes that are watched.
 
@@ -80,7 +70,6 @@ class Tracer:
         uprobe_multi: bool | None = None,
     ) -> None:
         self._watched: dict[int, Watched] = {}
-        self._pending_exits: list[_PendingExit] = []
         self._lost_lifecycles = 0
         self._unattributed = 0
         self._interval = 0
@@ -91,8 +80,9 @@ class Tracer:
             self._maps = {name: KernelMap(name, fds[name]) for name in _MAPS}
             self._records = Ring(fds["records"], maps.RECORD)
             self._rings.append(self._records)
-            self._lifecycles = Ring(fds["lifecycles"], maps.LIFECYCLE)
-            self._rings.append(self._lifecycles)
+            lifecycles = Ring(fds["lifecycles"], maps.LIFECYCLE)
+            self._rings.append(lifecycles)
+            self._lifecycles = Lifecycles(lifecycles)
             sent, received, retransmits = (name in self._programs.tracepoints for name in _TRAFFIC_TRACEPOINTS)
             self._traffic_counted = sent, received, retransmits
             self._attachments = Attachments(self._programs, probes)
@@ -207,7 +197,9 @@ class Tracer:
             end_ns=end_ns,
             clock_error_ns=snapshot.clock.error_ns,
             observations=observations,
-            lifecycles=self._drain_lifecycles(snapshot.clock.offset_ns),
+            lifecycles=self._lifecycles.collect(
+                snapshot.clock.offset_ns, {pid: watched.pidfd for pid, watched in self._watched.items()}
+            ),
             lost_lifecycles=lost_lifecycles,
             unattributed_retransmits=unattributed if self._traffic_counted[2] else None,
         )
@@ -270,39 +262,6 @@ class Tracer:
         self._lost_lifecycles, self._unattributed = lost, unattributed
         return growth
 
-    def _drain_lifecycles(self, offset_ns: int) -> list[Lifecycle]:
-        found = []
-        for record in self._lifecycles.drain():
-            kind, pid, time_ns = _KINDS[int(record["kind"])], int(record["pid"]), int(record["time_ns"]) + offset_ns
-            if kind == "exit":
-                self._pending_exits.append(_PendingExit(pid, time_ns))
-            else:
-                found.append(Lifecycle(kind=kind, pid=pid, time_ns=time_ns, parent=int(record["parent"])))
-        waiting = []
-        for exit_ in self._pending_exits:
-            watched = self._watched.get(exit_.pid)
-            code = _exit_code(exit_.pid, watched.pidfd) if watched else None
-            exit_.attempts += 1
-            if code is None and watched and exit_.attempts < _EXIT_ATTEMPTS:
-                waiting.append(exit_)
-            else:
-                found.append(Lifecycle(kind="exit", pid=exit_.pid, time_ns=exit_.time_ns, exit_code=code))
-        self._pending_exits = waiting
-        return found
-
 
 def _by_number(keys: NDArray[Any], values: NDArray[Any]) -> dict[int, Any]:
     return dict(zip(keys.tolist(), values, strict=True))
-
-
-def _exit_code(pid: int, pidfd: int) -> int | None:
-    """Return an ended process's exit code or minus its signal: from /proc until it is reaped, then from its pidfd."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            values = file.read().rpartition(")")[2].split()
-        if values[0] in "ZX":
-            return os.waitstatus_to_exitcode(int(values[49]))
-    except (OSError, IndexError):
-        pass
-    status = kernel.exit_status(pidfd)
-    return None if status is None else os.waitstatus_to_exitcode(status)

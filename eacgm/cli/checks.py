@@ -200,7 +200,7 @@ def check_ranks() -> Check:
     """Return the jobs that run here now, and the traced libraries that their ranks have loaded."""
     import re
 
-    from eacgm.producers.attachment import mapped_libraries
+    from eacgm.producers.libraries import mapped_libraries
     from eacgm.producers.probes import DEFAULT_PROBES
     from eacgm.producers.processes import ProcessTable
     from eacgm.producers.roles import RANK
