@@ -11,7 +11,7 @@ import numpy as np
 from eacgm.config import AlertConfig
 from eacgm.events import AlertEvent, Evidence, FrameEvent
 from eacgm.instants import rfc3339
-from eacgm.streams.detect import Accusation
+from eacgm.streams.detection import Accusation
 from eacgm.streams.diagnose import CONSEQUENCES
 from eacgm.streams.finding import Finding
 

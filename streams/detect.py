@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,68 +16,21 @@ import numpy as np
 from eacgm.config import Config
 from eacgm.events import BoolArray, FloatArray, FrameEvent, IntArray
 from eacgm.streams.baseline import SMOOTHED_WINDOWS, Baseline, Residuals, Rows, middle
+from eacgm.streams.detection import Accusation, Detection
 from eacgm.streams.effects import Effects
 from eacgm.streams.ledger import Ledger
 from eacgm.streams.scorer import Scorer
+from eacgm.streams.settling import Settling
 from eacgm.streams.signs import Signs
 from eacgm.streams.silence import Silence, SilenceTracker
 from eacgm.streams.trend import Trend
 from eacgm.streams.work import WorkMeter
 
-#: the first steps are slow (caches, compilation): a job has settled once two runs of this many active windows agree
-SETTLING_WINDOWS = 5
-SETTLED_RATIO = 1.15
-#: a job whose steps never agree has settled after this many active windows
-MAX_SETTLING_WINDOWS = 120
-#: a job that is unlike its past for this many windows has changed for good
-ADOPTION_WINDOWS = 60
 #: active windows after a silence in which the job as a whole finds its pace again
 RESUMING_WINDOWS = 8
 #: a silence of so many usual steps, or seconds, interrupts the pace
 PAUSE_STEPS = 3.0
 PAUSE_SECONDS = 3.0
-
-
-@dataclass(slots=True)
-class Detection:
-    """What the detector makes of one frame.
-
-    ``active`` says that steps ended, ``over`` that all processes have. ``scores`` and ``p_values`` of shape
-    ``(n_ranks,)`` are the mixture's (nats; NaN while it cannot tell). ``unusual`` marks ranks that stood out in most
-    of the last windows, ``anomalous`` those that did so at the promised false-alarm rate, for ``streak`` windows in a
-    row; ``job_unusual`` is the job against its past. ``effects`` is None in a silence. ``window`` counts the job's
-    frames.
-    """
-
-    frame: FrameEvent
-    columns: dict[str, int]
-    window: int
-    active: bool
-    over: bool
-    settled: bool
-    warm: bool
-    silence: Silence | None
-    scores: FloatArray
-    p_values: FloatArray
-    unusual: Any
-    anomalous: Any
-    streak: IntArray
-    job_score: float
-    job_p_value: float
-    job_unusual: bool
-    job_unusual_windows: int
-    effects: Effects | None
-    contributions: FloatArray | None
-    scored_names: list[str]
-    step_typical_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Accusation:
-    """Whom an open incident blames, and the largest share of a step it has cost so far."""
-
-    ranks: list[int]
-    peak_share: float
 
 
 class Detector:
@@ -95,11 +47,9 @@ class Detector:
         self.job_scorer = Scorer(config)
         self.work = WorkMeter()
         self.window = 0
-        self.active_windows = 0
-        self.settled_windows = 0
+        self.settling = Settling()
         self.recent: deque[FloatArray] = deque(maxlen=SMOOTHED_WINDOWS)
         self.recent_ranks: list[int] = []
-        self.steps: deque[float] = deque(maxlen=2 * SETTLING_WINDOWS)
         self.job_unusual_windows = 0
         self.resuming_windows = 0
         self.accused: dict[str, Accusation] = {}
@@ -122,11 +72,11 @@ class Detector:
         detection = self._blank(frame, columns, silence, active)
         if not active:
             return detection
-        self.active_windows += 1
         residuals = self.baseline.observe(rows, frame.values, groups)
-        self._settle(frame, columns)
+        at = columns.get("step_seconds")
+        self.settling.observe(None if at is None else float(middle(frame.values[:, at])))
         self._keep_recent(ranks, residuals)
-        detection.settled = self.settled_windows > 0
+        detection.settled = self.settling.windows > 0
         if not detection.settled:
             return detection
         self._score(detection, residuals, ranks)
@@ -150,8 +100,8 @@ class Detector:
             window=self.window,
             active=active,
             over=self.signs.all_ended,
-            settled=self.settled_windows > 0,
-            warm=self.settled_windows >= self.config.detect.warmup_windows,
+            settled=self.settling.windows > 0,
+            warm=self.settling.windows >= self.config.detect.warmup_windows,
             silence=silence,
             scores=np.full(n_ranks, np.nan),
             p_values=np.full(n_ranks, np.nan),
@@ -180,24 +130,7 @@ class Detector:
             column = self.baseline.features.index("step_seconds")
             if self.baseline.job_count[column] > 0:
                 return float(np.exp(self.baseline.job_mean[column]))
-        return float(np.median(self.steps)) if self.steps else None
-
-    def _settle(self, frame: FrameEvent, columns: dict[str, int]) -> None:
-        if self.settled_windows:
-            self.settled_windows += 1
-            return
-        if "step_seconds" in columns:
-            self.steps.append(float(middle(frame.values[:, columns["step_seconds"]])))
-            if len(self.steps) < 2 * SETTLING_WINDOWS:
-                return
-            steps = np.array(self.steps)
-            earlier, later = np.median(steps[:SETTLING_WINDOWS]), np.median(steps[SETTLING_WINDOWS:])
-            agree = max(earlier, later) <= SETTLED_RATIO * min(earlier, later)
-            if not agree and self.active_windows < MAX_SETTLING_WINDOWS:
-                return
-        elif self.active_windows < 2 * SETTLING_WINDOWS:
-            return
-        self.settled_windows = 1
+        return self.settling.typical_seconds()
 
     def _keep_recent(self, ranks: list[int], residuals: Residuals) -> None:
         if ranks != self.recent_ranks or (self.recent and self.recent[0].shape != residuals.scaled.shape):
@@ -238,7 +171,7 @@ class Detector:
         job_accused = resuming or any(not one.ranks for one in self.accused.values()) or "network" in self.accused
         healthy = self.ranks_scorer.learn(accused)
         job_healthy = bool(self.job_scorer.learn(np.array([job_accused]))[0])
-        young = self.settled_windows <= self.config.detect.warmup_windows
+        young = self.settling.windows <= self.config.detect.warmup_windows
         self.baseline.learn(rows, residuals, np.ones(len(detection.scores)) if young else healthy, young or job_healthy)
         if not resuming:
             self.job_unusual_windows = 0 if job_healthy else self.job_unusual_windows + 1
@@ -279,11 +212,9 @@ class Detector:
             "ranks_scorer": self.ranks_scorer.state(),
             "job_scorer": self.job_scorer.state(),
             "window": self.window,
-            "active_windows": self.active_windows,
-            "settled_windows": self.settled_windows,
+            "settling": self.settling.state(),
             "recent": list(self.recent),
             "recent_ranks": self.recent_ranks,
-            "steps": list(self.steps),
             "job_unusual_windows": self.job_unusual_windows,
             "resuming_windows": self.resuming_windows,
             "accused": {cause: [one.ranks, one.peak_share] for cause, one in self.accused.items()},
@@ -301,8 +232,8 @@ class Detector:
         self.ranks_scorer.load(state["ranks_scorer"])
         self.job_scorer.load(state["job_scorer"])
         self.recent = deque((np.array(item) for item in state["recent"]), maxlen=SMOOTHED_WINDOWS)
-        self.steps = deque(state["steps"], maxlen=2 * SETTLING_WINDOWS)
-        for name in ("window", "active_windows", "settled_windows", "recent_ranks", "job_unusual_windows"):
+        self.settling.load(state["settling"])
+        for name in ("window", "recent_ranks", "job_unusual_windows"):
             setattr(self, name, state[name])
         self.resuming_windows = state["resuming_windows"]
         self.accused = {cause: Accusation(list(one[0]), float(one[1])) for cause, one in state["accused"].items()}

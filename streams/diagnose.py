@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from eacgm.config import DetectConfig
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.finding import Finding
 from eacgm.streams.rules import facts, job, silent, straggler, unseen
 

@@ -9,7 +9,8 @@ import numpy as np
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence, FloatArray
 from eacgm.streams.catalogue import feature
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.finding import Finding, name_ranks
 
 #: XIDs that the driver's documentation lays to the device, its memory, its bus or its links; others are the program's

@@ -10,7 +10,8 @@ from eacgm.config import DetectConfig
 from eacgm.events import Evidence
 from eacgm.streams.baseline import middle
 from eacgm.streams.catalogue import feature
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.finding import Finding, name_ranks
 from eacgm.streams.silence import ABSENT, CHECKPOINT, DATA, IDLE, Silence
 

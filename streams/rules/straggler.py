@@ -15,7 +15,8 @@ from eacgm.config import DetectConfig
 from eacgm.events import BoolArray, Evidence, FloatArray
 from eacgm.streams.baseline import middle
 from eacgm.streams.catalogue import feature
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.effects import Effects
 from eacgm.streams.finding import Finding, name_ranks
 
@@ -102,7 +103,7 @@ def straggler(detection: Detection, detector: Detector, config: DetectConfig) ->
             yield from _accuse(detection, effects, suspicion, guilty, habit=True)
             return
     # what has stood from the start need not be asked for in every window
-    if detector.settled_windows >= MIN_STANDING_WINDOWS and detector.settled_windows % STANDING_EVERY == 0:
+    if detector.settling.windows >= MIN_STANDING_WINDOWS and detector.settling.windows % STANDING_EVERY == 0:
         suspicion = _suspect(effects, habit=False)
         if suspicion is not None:
             guilty = (suspicion.z >= MIN_STANDING_Z) & (
@@ -252,7 +253,7 @@ def evidence_of(detection: Detection, effects: Effects, members: list[int], *, h
 
 def pauses(detection: Detection, detector: Detector, config: DetectConfig) -> Iterator[Finding]:
     """Tell pauses that cost a synchronous job its time, although no rank is at fault for long."""
-    if detection.silence is not None or not detector.settled_windows:
+    if detection.silence is not None or not detector.settling.windows:
         return
     for name, cause, words in (
         ("gc_seconds", "gc_pause", "Garbage collection"),

@@ -8,7 +8,8 @@ import numpy as np
 
 from eacgm.config import DetectConfig
 from eacgm.events import Evidence
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.finding import Finding, name_ranks
 
 #: windows in a row that a rank must be unseen while the job goes on

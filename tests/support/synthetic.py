@@ -7,7 +7,8 @@ import numpy as np
 from eacgm.config import Config
 from eacgm.events import AlertEvent, FrameEvent
 from eacgm.streams.alert import Incidents
-from eacgm.streams.detect import Detection, Detector
+from eacgm.streams.detect import Detector
+from eacgm.streams.detection import Detection
 from eacgm.streams.diagnose import diagnose
 
 FEATURES = [
