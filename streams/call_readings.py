@@ -33,14 +33,15 @@ TOLD = (
 _AT = {name: index for index, name in enumerate(TOLD)}
 _UNIT = np.array([1e-9 if name.endswith("_seconds") else 1.0 for name in TOLD])
 
-#: (layer, pattern of function names, prefix of the columns that the calls add to)
+#: (layer, pattern of whole function names, prefix of the columns that the calls add to)
 _KINDS = (
-    ("pytorch", re.compile(r"backward$"), "backward"),
-    ("pytorch", re.compile(r"optimizer"), "optimizer"),
+    # DistributedDataParallel's own calls end in the same word and surround each backward: they are no steps
+    ("pytorch", re.compile(r"backward"), "backward"),
+    ("pytorch", re.compile(r".*optimizer.*"), "optimizer"),
     ("python", re.compile(r"gc"), "gc"),
-    ("cuda", re.compile(r"Launch"), "launch"),
-    ("cuda", re.compile(r"Synchronize"), "sync"),
-    ("cuda", re.compile(r"Memcpy"), "memcpy"),
+    ("cuda", re.compile(r".*Launch.*"), "launch"),
+    ("cuda", re.compile(r".*Synchronize.*"), "sync"),
+    ("cuda", re.compile(r".*Memcpy.*"), "memcpy"),
 )
 #: (column of the table, column of the frame, column that says whether there is anything to tell, how it is told)
 _COLUMNS = (
@@ -134,7 +135,7 @@ def _meaning(layer: str, function: str) -> FloatArray:
         weights[0, _AT["cuda_count"]] = 1.0
         weights[3, _AT["cuda_errors"]] = 1.0
     for kind_layer, pattern, prefix in _KINDS:
-        if layer == kind_layer and pattern.search(function):
+        if layer == kind_layer and pattern.fullmatch(function):
             weights[0, _AT[f"{prefix}_count"]] = 1.0
             weights[1, _AT[f"{prefix}_seconds"]] = 1.0
             if prefix == "memcpy":

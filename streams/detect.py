@@ -61,6 +61,8 @@ class Detector:
         self.window += 1
         columns = {name: index for index, name in enumerate(frame.features)}
         ranks = frame.ranks.tolist()
+        if "step_seconds" in columns and "step_seconds" not in self.baseline.features:
+            self._forget_start_up()
         rows = self.baseline.align(ranks, frame.features)
         groups = self._group_positions(frame.groups)
         self.signs.observe(frame, columns)
@@ -86,6 +88,13 @@ class Detector:
             list(self.recent), self.baseline, rows, groups, (frame.end_ns - frame.start_ns) / 1e9
         )
         return detection
+
+    def _forget_start_up(self) -> None:
+        """Begin anew at the first step: importing libraries for half a minute says nothing about training."""
+        self.baseline = Baseline()
+        self.ranks_scorer, self.job_scorer = Scorer(self.config), Scorer(self.config)
+        self.active_windows = self.settled_windows = 0
+        self.recent.clear()
 
     def _group_positions(self, groups: list[str]) -> list[IntArray]:
         if groups != self._groups:
@@ -141,7 +150,8 @@ class Detector:
     def _book(self, frame: FrameEvent, columns: dict[str, int], ranks: list[int]) -> None:
         """Enter pauses and memory, which count in silences too."""
         seconds = (frame.end_ns - frame.start_ns) / 1e9
-        if "gc_seconds" in columns:
+        # before a job steps or communicates nobody waits for anybody, and imports make much garbage
+        if "gc_seconds" in columns and ("step_seconds" in columns or "collective_seq" in columns):
             self.pauses["gc_seconds"].book(self.window, ranks, frame.values[:, columns["gc_seconds"]])
         if "data_wait_seconds" in columns and "step_seconds" in columns:
             wait = frame.values[:, columns["data_wait_seconds"]]

@@ -11,10 +11,11 @@ from enum import Enum
 
 from eacgm.demo.faults import RIGHT_CAUSES
 from eacgm.events import AlertEvent, FrameEvent
+from eacgm.streams.detect import SETTLING_WINDOWS
 
 NS_PER_SECOND = 1_000_000_000
-#: windows beyond the detector's warm-up before the fault is planted
-MARGIN_WINDOWS = 3
+#: windows beyond the detector's warm-up before the fault is planted: two runs for the steps to settle, and a little
+MARGIN_WINDOWS = 2 * SETTLING_WINDOWS + 3
 #: how long a fault is held at most, waiting for its alert
 FAULT_SECONDS = 40.0
 #: how long a fault goes on after its alert, so that the incident is seen to stand

@@ -1,6 +1,12 @@
+from dataclasses import replace
+from itertools import chain
+
 import numpy as np
 import pytest
 from synthetic import COLUMN, FEATURES, SyntheticJob, opened, silence, watch
+
+from eacgm.config import Config
+from eacgm.streams.detect import Detector
 
 ONSET = 150
 
@@ -100,6 +106,39 @@ def test_rotating_collections_are_told_without_a_culprit():
 
     alerts, _, _ = watch(SyntheticJob().frames(300, from_onset(change)))
     assert opened(alerts) == [("gc_pause", [])]
+
+
+def start_up(seconds):
+    """Frames of ranks that import their libraries: no steps, no collectives, much garbage."""
+    names = ["gc_seconds", "cpu_seconds", "run_queue_wait_seconds"]
+    for frame in SyntheticJob().frames(seconds):
+        values = frame.values[:, [COLUMN[name] for name in names]]
+        values[:, 0] = 1.0 if frame.start_ns // 10**9 % 5 == 0 else 0.05
+        yield replace(frame, features=names, values=values)
+
+
+def after(seconds, frames):
+    for frame in frames:
+        yield replace(frame, start_ns=frame.start_ns + seconds * 10**9, end_ns=frame.end_ns + seconds * 10**9)
+
+
+def test_garbage_of_a_long_start_up_is_no_pause_and_hides_no_straggler():
+    change = scaled("compute_seconds", 2, 1.4)
+    frames = chain(start_up(60), after(60, SyntheticJob().frames(200, change)))
+    alerts, _, _ = watch(frames)
+    assert opened(alerts) == [("slow_compute", [2])]
+
+
+def test_start_up_teaches_nothing():
+    frames = list(SyntheticJob().frames(120))
+    plain = [detection.scores for detection in scored(frames)]
+    late = [detection.scores for detection in scored([*start_up(60), *after(60, frames)])]
+    np.testing.assert_array_equal(late[60:], plain)
+
+
+def scored(frames):
+    detector = Detector(Config())
+    return [detector.observe(frame) for frame in frames]
 
 
 def test_slow_network_names_the_long_path():

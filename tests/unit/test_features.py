@@ -197,6 +197,14 @@ def test_cuda_calls_are_told_by_what_they_do(room):
     assert (told["gc_seconds"], told["gc_count"]) == (pytest.approx(0.2), 1)
 
 
+def test_only_the_backward_itself_is_a_step(room):
+    around = [("pytorch", name, 8, 0.1, 0, 0, 0) for name in ("ddp_prepare_for_backward", "ddp_finalize_backward")]
+    frame = room(calls(0, rows=[("pytorch", "backward", 8, 0.4, 0, 0, 0), *around]))
+    assert column(frame, "step_count")[0] == 8
+    assert column(frame, "backward_seconds")[0] == pytest.approx(0.05)
+    assert column(frame, "step_seconds")[0] == pytest.approx(0.125)
+
+
 def test_what_a_seen_process_did_not_do_is_zero_and_of_an_unseen_one_unknown(room):
     launch = [("cuda", "cudaLaunchKernel", 300, 0.03, 0, 0, 0)]
     room(calls(0, rows=launch), calls(1, rows=launch), event(HostEvent, 2, cpu_seconds=1.0))
