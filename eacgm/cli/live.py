@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
@@ -18,6 +19,7 @@ from eacgm.cli.output import print_json, print_line, printable
 from eacgm.events import AlertEvent, CallsEvent, Event, FrameEvent, ProcessEvent
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 LINE_SECONDS = 5.0
@@ -115,16 +117,17 @@ class LiveView:
 
     On a terminal a table is refreshed in place and everything ``say`` prints scrolls above it; elsewhere ``show``
     prints a line every ``LINE_SECONDS``. Colours only on a terminal and without NO_COLOR (rich sees to it).
+    ``console`` draws on something else than the stream; ``clock`` returns seconds since any moment.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-
-        self._terminal = stream.isatty()
-        # Elsewhere lines are for other programs: they are never folded.
-        self._console = Console(file=stream) if self._terminal else Console(file=stream, width=100_000, no_color=True)
+    def __init__(
+        self, stream: TextIO, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or _console(stream)
+        self._terminal = self._console.is_terminal
+        self._clock = clock
         self._lock = threading.Lock()
-        self._started = self._line_at = time.monotonic()
+        self._started = self._line_at = clock()
         self._rate_at, self._rate_of, self._rate = self._started, 0, 0.0
         self._numbers: Numbers | None = None
         self._activity = ""
@@ -138,7 +141,7 @@ class LiveView:
             live = Live(
                 console=self._console,
                 refresh_per_second=REFRESHES_PER_SECOND,
-                get_renderable=self._table,
+                get_renderable=self.table,
                 # records that go into a file or a pipe must not land on the terminal instead
                 redirect_stdout=sys.stdout.isatty(),
             )
@@ -161,7 +164,7 @@ class LiveView:
 
     def show(self, numbers: Numbers, activity: str) -> None:
         """Show the numbers, and what the command is doing."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             self._numbers, self._activity = numbers, activity
             if now - self._rate_at >= 1.0:
@@ -183,7 +186,7 @@ class LiveView:
 
     def _line(self, numbers: Numbers, activity: str) -> str:
         words = ", ".join(f"{name} {value}" for name, value in self._headline(numbers).items())
-        parts = [f"{time.monotonic() - self._started:4.0f} s  {activity}: {words}"]
+        parts = [f"{self._clock() - self._started:4.0f} s  {activity}: {words}"]
         for job, frame in numbers.frames.items():
             rows = rank_rows(frame, numbers.scores.get(job, []))
             # a job of a thousand ranks is not told rank by rank in a line
@@ -192,7 +195,8 @@ class LiveView:
                 parts.append("score " + " ".join(f"{row.name}:{row.score}" for row in rows))
         return " | ".join(parts)
 
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return the table of the newest numbers."""
         from rich import box
         from rich.table import Table
 
@@ -202,13 +206,20 @@ class LiveView:
         if numbers is None:
             return table
         headline = "  ".join(f"{name} {value}" for name, value in self._headline(numbers).items())
-        table.title = f"{time.monotonic() - self._started:.0f} s  {activity}"
+        table.title = f"{self._clock() - self._started:.0f} s  {activity}"
         table.caption = headline
         for title in ("job", "rank", *(title for title, *_ in COLUMNS), "score"):
             table.add_column(title, justify="right")
         for job, frame in list(numbers.frames.items()):
             _add_rows(table, job, rank_rows(frame, numbers.scores.get(job, [])))
         return table
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    # Elsewhere than on a terminal lines are for other programs: they are never folded.
+    return Console(file=stream) if stream.isatty() else Console(file=stream, width=100_000, no_color=True)
 
 
 def _add_rows(table: Table, job: str, rows: list[RankRow], most: int = 32) -> None:

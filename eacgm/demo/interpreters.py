@@ -16,6 +16,8 @@ from pathlib import Path
 from eacgm.errors import UnsupportedError
 
 OLDEST = (1, 13)
+#: a build of torch for GPUs is gigabytes: from a cold disk its import takes this long at most
+IMPORT_SECONDS = 180
 
 # Importing torch takes seconds and says most; the version file alone is read when nothing else is asked.
 _QUICK = """
@@ -72,7 +74,9 @@ def find(chosen: str | None = None, *, quick: bool = False) -> Interpreter:
 
 def _torch_version(path: str, program: str) -> str:
     try:
-        done = subprocess.run([path, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [path, "-c", program], capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else ""

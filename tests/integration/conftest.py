@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eacgm.demo.interpreters import find
 from eacgm.errors import UnsupportedError
 from eacgm.producers.probes import Probe
 from eacgm.producers.programs import check_privileges
@@ -137,11 +138,8 @@ def tracer() -> Iterator[Tracer]:
 
 @pytest.fixture(scope="session")
 def torch_python() -> str:
-    """A Python that has torch: EACGM_TORCH_PYTHON, else the distribution's, else ours."""
-    for candidate in (os.environ.get("EACGM_TORCH_PYTHON"), "/usr/bin/python3", sys.executable):
-        if (
-            candidate
-            and subprocess.run([candidate, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-        ):
-            return candidate
-    pytest.skip("no Python with torch; apt-get install python3-torch, or set EACGM_TORCH_PYTHON")
+    """The Python that the demo would run: EACGM_DEMO_PYTHON, else the distribution's, else ours."""
+    try:
+        return find().path
+    except UnsupportedError as error:
+        pytest.skip(str(error))
