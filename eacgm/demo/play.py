@@ -11,7 +11,7 @@ from enum import Enum
 
 from eacgm.demo.faults import RIGHT_CAUSES
 from eacgm.events import AlertEvent, FrameEvent
-from eacgm.streams.detect import SETTLING_WINDOWS
+from eacgm.streams.settling import SETTLING_WINDOWS
 
 NS_PER_SECOND = 1_000_000_000
 #: windows beyond the detector's warm-up before the fault is planted: two runs for the steps to settle, and a little
