@@ -135,9 +135,9 @@ class Steps:
         seen = last_ns > 0
         paused = (first_ns - self._anchor_ns > _PAUSE_WINDOWS * window_ns) & (last > first)
         base, base_ns = np.where(paused, first, self._anchor_sequence), np.where(paused, first_ns, self._anchor_ns)
-        usable = seen & known & (self._anchor_ns > 0) & (last > base)
-        seconds = np.full(n_ranks, np.nan)
-        np.divide((last_ns - base_ns) * 1e-9, (last - base) / per_step, out=seconds, where=usable)
+        usable = seen & known & (per_step > 0) & (self._anchor_ns > 0) & (last > base)
+        n_steps = np.divide(last - base, per_step, out=np.ones(n_ranks), where=usable)
+        seconds = np.divide((last_ns - base_ns) * 1e-9, n_steps, out=np.full(n_ranks, np.nan), where=usable)
         self._anchor_sequence = np.where(seen, last, self._anchor_sequence)
         self._anchor_ns = np.where(seen, last_ns, self._anchor_ns)
         fallback = np.where(known & (self._anchor_ns > 0) & ~usable & self._ever, np.nan, counted)
