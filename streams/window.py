@@ -17,6 +17,8 @@ from eacgm.events import Event, ProcessEvent
 
 #: an event this far ahead of a running job is a broken clock, not progress
 HORIZON_NS = 3_600_000_000_000
+#: refused events after which it is asked who is in the minority: they, or those that were believed
+TALLY_EVENTS = 16
 #: windows of silence that are closed one by one; the rest of a longer gap is one long window
 SILENT_WINDOWS = 60
 
@@ -56,6 +58,10 @@ class Windows:
         self._late = 0
         self.late = 0
         self.refused = 0
+        # events closed so far, how many had been believed at the last tally, and those refused since
+        self._closed = self._tallied = self._ahead = 0
+        # whether the time was settled by a tally: the first event from the past does not unsettle it
+        self._voted = False
 
     @property
     def newest_ns(self) -> int | None:
@@ -71,7 +77,8 @@ class Windows:
         """Take one event; return the windows that it closes, in order.
 
         An event more than an hour ahead of a running job is refused and counted: one broken clock must not drag
-        the watermark.
+        the watermark. But where more are refused than believed, the broken clocks are those that were believed, such
+        as one that began in 1970: the job then begins anew at the later time.
         """
         end_ns = event.end_ns
         if self._low_ns <= event.start_ns + end_ns < self._high_ns and end_ns < self._due_ns:
@@ -86,9 +93,15 @@ class Windows:
         if newest_ns is None or end_ns > newest_ns:
             if newest_ns is not None and not self.resting and end_ns - newest_ns > HORIZON_NS:
                 self.refused += 1
-                return _NOTHING
+                if not self._outvoted():
+                    return _NOTHING
+                self._restart(end_ns)
+                self._voted = True
             self._newest_ns = newest_ns = end_ns
         elif self._next is None and newest_ns - end_ns > HORIZON_NS:
+            if self._voted:
+                self.refused += 1
+                return _NOTHING
             self._restart(end_ns)
             newest_ns = end_ns
         self.resting = False
@@ -111,15 +124,28 @@ class Windows:
             self._low_ns, self._high_ns, self._current = index * self._twice_ns, (index + 1) * self._twice_ns, waiting
         return _NOTHING
 
+    def _outvoted(self) -> bool:
+        """Count one more event from ahead; return whether there have been more of them than of those believed."""
+        self._ahead += 1
+        if self._ahead < TALLY_EVENTS:
+            return False
+        believed = self._closed + sum(len(events) for events in self._open.values())
+        outvoted = self._ahead > believed - self._tallied
+        self._ahead, self._tallied = 0, believed
+        return outvoted
+
     def close_all(self) -> Sequence[ClosedWindow]:
         """Close every window in which something was told; the next event may be of any later time."""
         self.resting = True
         return self._close(max(self._open) + 1) if self._open else _NOTHING
 
     def _restart(self, newest_ns: int) -> None:
-        # nothing was closed yet, and all that waits lies an hour ahead: the first clock was the broken one
+        # what waits was told by a broken clock, and so was what has closed
         self.refused += sum(len(events) for events in self._open.values())
         self._open.clear()
+        self._low_ns = self._high_ns = 0
+        self._closed = self._tallied = self._ahead = 0
+        self._next = None
         self._newest_ns = newest_ns
 
     def _set_due(self) -> None:
@@ -138,7 +164,9 @@ class Windows:
         closed: list[ClosedWindow] = []
         for index in told:
             closed += self._silence(at, index)
-            closed.append(self._window(index, index + 1, self._open.pop(index)))
+            events = self._open.pop(index)
+            self._closed += len(events)
+            closed.append(self._window(index, index + 1, events))
             at = index + 1
         closed += self._silence(at, until)
         self._next = max(at, until)
@@ -167,6 +195,7 @@ class Windows:
             "late_now": self._late,
             "late": self.late,
             "refused": self.refused,
+            "tally": [self._closed, self._tallied, self._ahead, self._voted],
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -179,5 +208,6 @@ class Windows:
         self._late = state["late_now"]
         self.late = state["late"]
         self.refused = state["refused"]
+        self._closed, self._tallied, self._ahead, self._voted = state["tally"]
         if self._open or self._next is not None:
             self._set_due()

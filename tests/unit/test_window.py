@@ -4,7 +4,7 @@ import pytest
 
 from eacgm.config import WindowConfig
 from eacgm.events import HostEvent, ProcessEvent
-from eacgm.streams.window import HORIZON_NS, SILENT_WINDOWS, Windows
+from eacgm.streams.window import HORIZON_NS, SILENT_WINDOWS, TALLY_EVENTS, Windows
 
 SECOND = 1_000_000_000
 
@@ -120,3 +120,41 @@ def test_state_is_all_there_is(windows):
     other.load(windows.state())
     assert spans(other.add(told(104, 105))) == spans(windows.add(told(104, 105)))
     assert (other.late, other.refused) == (windows.late, windows.refused)
+
+
+TODAY_S = 1_767_225_600
+
+
+def test_a_clock_that_began_in_1970_does_not_silence_the_others(windows):
+    # rank 0's node lives in 1970 and speaks first, and goes on speaking; ranks 1-3 live today
+    closed = []
+    for second in range(30):
+        closed += windows.add(told(second, second + 1))
+        for rank in (1, 2, 3):
+            closed += windows.add(told(TODAY_S + second, TODAY_S + second + 1, rank=rank))
+    today = [window for window in closed if window.start_ns >= TODAY_S * SECOND]
+    assert len(today) > 20
+    assert all(len(window.events) == 3 for window in today[1:])
+    # no window spans the years between
+    assert max(window.end_ns - window.start_ns for window in closed) == SECOND
+
+
+def test_one_clock_ahead_stays_refused_however_long_it_goes_on(windows):
+    closed = []
+    for second in range(100):
+        closed += windows.add(told(TODAY_S + second, TODAY_S + second + 1))
+        for rank in (1, 2, 3):
+            closed += windows.add(told(second, second + 1, rank=rank))
+    assert windows.refused >= 100 - TALLY_EVENTS
+    assert sum(len(window.events) for window in closed[-50:]) == 150
+
+
+def test_the_tally_goes_on_after_a_snapshot(windows):
+    other = Windows(WindowConfig(size_ms=1000, lateness_ms=1000))
+    for second in range(40):
+        windows.add(told(second, second + 1))
+        other.load(windows.state())
+        windows, other = other, windows
+        windows.add(told(TODAY_S + second, TODAY_S + second + 1, rank=1))
+        windows.add(told(TODAY_S + second, TODAY_S + second + 1, rank=2))
+    assert windows.newest_ns == (TODAY_S + 40) * SECOND
