@@ -93,7 +93,7 @@ class Detector:
         """Begin anew at the first step: importing libraries for half a minute says nothing about training."""
         self.baseline = Baseline()
         self.ranks_scorer, self.job_scorer = Scorer(self.config), Scorer(self.config)
-        self.active_windows = self.settled_windows = 0
+        self.settling = Settling()
         self.recent.clear()
 
     def _group_positions(self, groups: list[str]) -> list[IntArray]:
