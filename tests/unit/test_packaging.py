@@ -91,12 +91,17 @@ def imported(path: Path) -> set[str]:
     return found
 
 
+def normalised(name: str) -> str:
+    """Return a distribution's name as packaging tools compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def test_whatever_is_imported_is_declared():
     wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["parquet"]
-    declared = {re.match(r"[\w.-]+", one)[0].lower() for one in wanted}
+    declared = {normalised(re.match(r"[\w.-]+", one)[0]) for one in wanted}
     files = [path for package in SETUPTOOLS["packages"] for path in folder_of(package).glob("*.py")]
     # the demo's job runs in another Python, and BCC comes from the distribution (docs/decisions/0002)
     names = set().union(*[imported(path) for path in files if path.name != "job.py"]) - {"eacgm", "bcc"}
     distributions = packages_distributions()
     for name in sorted(names - sys.stdlib_module_names):
-        assert declared & {one.lower() for one in distributions.get(name, [name])}, name
+        assert declared & {normalised(one) for one in distributions.get(name, [name])}, name
