@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "mixture": Benchmark("eacgm.bench.mixture", "Mixture score and learn, rows/s, against scikit-learn."),
     "detectors": Benchmark("eacgm.bench.detectors", "Average precision on labelled data, against baselines.", True),
     "pipeline": Benchmark("eacgm.bench.pipeline", "Rank-windows/s from decoded events to verdict, room by room."),
+    "worker": Benchmark("eacgm.bench.worker", "Rank-windows/s of a worker from topics to verdict; needs a broker."),
 }
 
 
