@@ -6,49 +6,26 @@ that is seen did not do is 0. Counters are scaled to the window's length where a
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from eacgm.config import Config
-from eacgm.events import FloatArray, FrameEvent, HostEvent
+from eacgm.events import FloatArray, FrameEvent
 from eacgm.streams import scatter
 from eacgm.streams.call_readings import CallReadings, column, fill_columns
 from eacgm.streams.catalogue import CATALOGUE, column_order
+from eacgm.streams.collective_readings import collective_readings
 from eacgm.streams.gpu_readings import gpu_readings
-from eacgm.streams.join import JoinedWindow
+from eacgm.streams.host_readings import host_readings, node_readings
+from eacgm.streams.joined_window import JoinedWindow
 from eacgm.streams.phase import Phase
-from eacgm.streams.placed import Placed
 from eacgm.streams.sample_readings import SampleReadings
 from eacgm.streams.steps import Steps
 
 AT = {name: index for index, name in enumerate(CATALOGUE)}
 N_CATALOGUE = len(CATALOGUE)
 
-_HOST_COUNTERS = (
-    "cpu_seconds",
-    "run_queue_wait_seconds",
-    "throttled_seconds",
-    "io_wait_seconds",
-    "major_faults",
-    "io_read_bytes",
-    "io_written_bytes",
-    "net_sent_bytes",
-    "net_received_bytes",
-    "net_retransmits",
-)
-_HOST_GAUGES = ("rss_bytes", "net_rtt_seconds")
-_HOST_SUMS = (*_HOST_COUNTERS, "oom_kills")
-_STEP_THREAD = ("step_thread_blocked_seconds", "step_thread_cpu_seconds", "step_thread_run_queue_wait_seconds")
-_HOST = attrgetter(*_HOST_SUMS, *_STEP_THREAD, *_HOST_GAUGES, "stopped", "stopped_seconds", "start_ns", "end_ns")
-_N_SUMS = len(_HOST_SUMS) + len(_STEP_THREAD)
-_N_FIELDS = _N_SUMS + len(_HOST_GAUGES) + 4
-_WORKER = attrgetter("cpu_seconds", "io_wait_seconds")
-_NODE = attrgetter("net_retransmits", "oom_kills", "net_rtt_seconds")
-
-_COUNTER_COLUMNS = np.array([AT[name] for name in _HOST_COUNTERS])
-_GAUGE_COLUMNS = np.array([AT[name] for name in _HOST_GAUGES])
 #: of a process that is seen and was once seen doing this: not told means not done
 _ZERO_COLUMNS = np.array(
     [
@@ -92,6 +69,11 @@ class Features:
         self._selected = np.empty(0, dtype=np.int64)
         self._names: list[str] = []
 
+    @property
+    def refused(self) -> int:
+        """Names of readings from elsewhere that found no room."""
+        return self._samples.refused
+
     def frame(self, joined: JoinedWindow, job: str, incarnation: int) -> FrameEvent:
         """Return the window's frame."""
         if joined.moved is not None:
@@ -100,11 +82,11 @@ class Features:
         self._traced = self._traced or bool(joined.calls.events or joined.collectives.events)
         values = np.full((n_ranks, N_CATALOGUE + len(self._samples.others)), np.nan)
         seen = self._told_by_agent(joined)
-        step_thread = self._from_host(values, joined)
+        step_thread = host_readings(values, joined, self._window_seconds)
         if self._traced:
             self._from_calls(values, joined, step_thread)
         gpu_readings(values, joined, self._window_seconds)
-        self._from_nodes(values, joined)
+        node_readings(values, joined)
         self._from_process(values, joined, seen)
         values = self._samples.fill(values, joined.samples)
         self._fill_zeros(values, seen)
@@ -145,52 +127,11 @@ class Features:
             seen[rows] = True
         return seen
 
-    def _from_host(self, values: FloatArray, joined: JoinedWindow) -> FloatArray:
-        """Fill what the kernel tells of processes; return the step thread's seconds and what they cover.
-
-        Of shape ``(n_ranks, 4)``: blocked, on or waiting for a CPU, covered (s), scale to the window.
-        """
-        n_ranks = joined.ranks.size
-        placed = joined.hosts
-        if not placed.events:
-            return np.full((n_ranks, 4), np.nan)
-        told = scatter.readings(_HOST, placed.events, _N_FIELDS)
-        seconds = (told[:, -1:] - told[:, -2:-1]) * 1e-9
-        total = scatter.sums(placed.rows, np.concatenate((told[:, :_N_SUMS], seconds), axis=1), n_ranks)
-        scale = self._scale(total[:, -1])
-        values[:, _COUNTER_COLUMNS] = total[:, : len(_HOST_COUNTERS)] * scale[:, None]
-        values[:, AT["oom_kills"]] = total[:, len(_HOST_COUNTERS)]
-        values[:, _GAUGE_COLUMNS] = scatter.lasts(placed.rows, told[:, _N_SUMS : _N_SUMS + 2], n_ranks)
-        # a reading of seconds says more than one look at the state
-        stopped = np.where(np.isnan(told[:, -3:-2]), told[:, -4:-3] * seconds, told[:, -3:-2])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values[:, AT["stopped_ratio"]] = np.minimum(
-                scatter.sums(placed.rows, stopped, n_ranks)[:, 0] / total[:, -1], 1.0
-            )
-        self._from_workers(values, joined.workers)
-        blocked, cpu, runnable = total[:, _N_SUMS - 3], total[:, _N_SUMS - 2], total[:, _N_SUMS - 1]
-        return np.stack((blocked, cpu + runnable, total[:, -1], scale), axis=1)
-
-    def _scale(self, covered_seconds: FloatArray) -> FloatArray:
-        """Return what brings a counter of so many seconds to one window; 1 for a process seen only in part of it."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(covered_seconds > 0.5 * self._window_seconds, self._window_seconds / covered_seconds, 1.0)
-
-    def _from_workers(self, values: FloatArray, placed: Placed[HostEvent]) -> None:
-        if not placed.events:
-            return
-        told = scatter.readings(_WORKER, placed.events, 2)
-        seconds = np.array([(event.end_ns - event.start_ns) * 1e-9 for event in placed.events])
-        told *= self._scale(seconds)[:, None]
-        values[:, [AT["worker_cpu_seconds"], AT["worker_io_wait_seconds"]]] = scatter.sums(
-            placed.rows, told, values.shape[0]
-        )
-
     def _from_calls(self, values: FloatArray, joined: JoinedWindow, step_thread: FloatArray) -> None:
         n_ranks = joined.ranks.size
         table, open_seconds = self._calls.table(joined.calls, n_ranks)
-        covered = _covered_seconds(joined.calls, n_ranks)
-        fill_columns(values, table, self._scale(covered))
+        covered = joined.calls.covered_seconds(n_ranks)
+        fill_columns(values, table, scatter.to_window(covered, self._window_seconds))
         values[joined.calls.rows, AT["call_open_seconds"]] = open_seconds[joined.calls.rows]
         covered = np.where(np.isnan(step_thread[:, 2]), covered, step_thread[:, 2])
         covered = np.where(covered > 0, covered, self._window_seconds)
@@ -199,7 +140,7 @@ class Features:
         )
         values[:, AT["step_seconds"]] = step_seconds
         self._per_step(values, step_thread, step_seconds)
-        self._from_collectives(values, joined)
+        collective_readings(values, joined, self._steps.collectives_per_step(), self._window_seconds)
         self._observed_count = float(column(table, "call_count").sum()) + joined.collective_calls.row.size
 
     def _per_step(self, values: FloatArray, step_thread: FloatArray, step_seconds: FloatArray) -> None:
@@ -208,61 +149,9 @@ class Features:
             told = ~np.isnan(step_thread[:, source])
             self._since_step[:, at] += np.where(told, step_thread[:, source], 0.0)
             self._since_step[:, at + 1] += np.where(told, step_thread[:, 2], 0.0)
-            share = _per(self._since_step[:, at], self._since_step[:, at + 1])
+            share = scatter.ratio(self._since_step[:, at], self._since_step[:, at + 1])
             values[:, AT[name]] = share * step_seconds
         self._since_step[~np.isnan(step_seconds)] = 0.0
-
-    def _from_collectives(self, values: FloatArray, joined: JoinedWindow) -> None:
-        calls, placed = joined.collective_calls, joined.collectives
-        if not placed.events:
-            return
-        n_ranks = joined.ranks.size
-        rows = placed.rows
-        count = np.bincount(calls.row, minlength=n_ranks).astype(np.float64)
-        seconds = scatter.counted(calls.row, (calls.end_ns - calls.start_ns) * 1e-9, n_ranks)
-        values[:, AT["collective_seconds"]] = _per(seconds, count) * self._steps.collectives_per_step()
-        scale = self._scale(_covered_seconds(placed, n_ranks))
-        values[rows, AT["collective_count"]] = (count * scale)[rows]
-        values[:, AT["collective_lag_seconds"]] = joined.lag_seconds
-        values[rows, AT["collective_seq"]] = joined.position[rows]
-        sized = calls.payload_bytes >= 0
-        moved = scatter.counted(calls.row[sized], calls.payload_bytes[sized], n_ranks) * scale
-        # calls of which none tells its size moved an unknown number of bytes
-        untold = (count > 0) & (np.bincount(calls.row[sized], minlength=n_ranks) == 0)
-        values[rows, AT["collective_bytes"]] = np.where(untold, np.nan, moved)[rows]
-        failed = np.bincount(calls.row[calls.return_code != 0], minlength=n_ranks)
-        values[rows, AT["collective_errors"]] = failed[rows]
-        # the last message of a process says what is in flight at the window's end
-        opened = np.array([len(event.open_communicator) for event in placed.events])
-        ages = np.zeros(opened.size)
-        for index in np.flatnonzero(opened).tolist():
-            event = placed.events[index]
-            ages[index] = max(event.end_ns - min(event.open_call_start_ns.tolist()), 0) * 1e-9
-        values[placed.rows, AT["collective_open_count"]] = opened
-        values[placed.rows, AT["collective_open_seconds"]] = ages
-        values[:, AT["call_open_seconds"]] = np.fmax(
-            values[:, AT["call_open_seconds"]], values[:, AT["collective_open_seconds"]]
-        )
-
-    def _from_nodes(self, values: FloatArray, joined: JoinedWindow) -> None:
-        placed = joined.node_hosts
-        if not placed.events:
-            return
-        n_ranks = joined.ranks.size
-        told = scatter.readings(_NODE, placed.events, 3)
-        total = scatter.sums(placed.rows, told, n_ranks)
-        present = joined.present
-        for at, name in ((0, "net_retransmits"), (1, "oom_kills"), (2, "net_rtt_seconds")):
-            # what is told of the process itself says more than what is told of its node
-            own = values[:, AT[name]]
-            values[:, AT[name]] = np.where(np.isnan(own) & present, total[:, at], own)
-        codes = np.array([float(event.xids[-1]) if event.xids else np.nan for event in placed.events])
-        xid = scatter.lasts(placed.rows, codes[:, None], n_ranks)[:, 0]
-        own = values[:, AT["gpu_xid"]]
-        # a GPU that tells its own XID says more than its node's kernel log, which does not say whose it is
-        told_by_gpus = {joined.nodes[row] for row in np.flatnonzero(own > 0).tolist()}
-        settled = np.array([node in told_by_gpus for node in joined.nodes], dtype=bool)
-        values[:, AT["gpu_xid"]] = np.where(np.isnan(xid) | settled, own, xid)
 
     def _from_process(self, values: FloatArray, joined: JoinedWindow, seen: Any) -> None:
         alive = seen | joined.ended
@@ -329,16 +218,3 @@ class Features:
         self._since_step = state["since_step"].copy()
         self._frames, self._traced = state["frames"], state["traced"]
         self._select(np.flatnonzero(self._ever.any(axis=0)))
-
-
-def _per(total: FloatArray, count: FloatArray) -> FloatArray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(count > 0, total / count, np.nan)
-
-
-def _covered_seconds(placed: Placed[Any], n_ranks: int) -> FloatArray:
-    """Return the summed length of each rank's intervals, of shape ``(n_ranks,)``, 0 where there is none."""
-    if not placed.events:
-        return np.zeros(n_ranks)
-    covered_ns = np.array([event.end_ns - event.start_ns for event in placed.events])
-    return scatter.counted(placed.rows, covered_ns * 1e-9, n_ranks)

@@ -9,7 +9,7 @@ import numpy as np
 from eacgm.events import FloatArray
 from eacgm.streams import scatter
 from eacgm.streams.catalogue import CATALOGUE
-from eacgm.streams.join import JoinedWindow
+from eacgm.streams.joined_window import JoinedWindow
 
 _AT = {name: index for index, name in enumerate(CATALOGUE)}
 

@@ -77,7 +77,7 @@ class Incarnation:
     def counts(self) -> dict[str, int]:
         """Return what this incarnation counts itself, by the names of ``Statistics``."""
         return {
-            "refused": self.join.refused,
+            "refused": self.join.refused + self.features.refused,
             "duplicates": self.join.duplicates,
             "unranked": self.join.unranked,
             "refits": self.detector.n_refits,

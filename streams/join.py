@@ -9,10 +9,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eacgm.config import JoinConfig
 from eacgm.events import (
+    BoolArray,
     CallsEvent,
     CollectivesEvent,
     Event,
@@ -24,13 +24,12 @@ from eacgm.events import (
     SamplesEvent,
     no_ints,
 )
-from eacgm.streams.collective_table import CollectiveTable
 from eacgm.streams.collectives import CollectiveMatch
+from eacgm.streams.joined_window import JoinedWindow
 from eacgm.streams.placed import Placed
 from eacgm.streams.roster import Roster
 from eacgm.streams.window import ClosedWindow
 
-BoolArray = NDArray[np.bool_]
 SomeEvent = TypeVar("SomeEvent", bound=Event)
 _Kinds = dict[tuple[type[Event], str], list[Any]]
 
@@ -40,40 +39,6 @@ _NODE_ORDER: Callable[[Event], Any] = attrgetter("node", "pid", "start_ns", "end
 _FIRST: Callable[[tuple[int, Any]], int] = itemgetter(0)
 _GPU: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "rank")
 _GPU_ORDER: Callable[[Event], Any] = attrgetter("node", "gpu_uuid", "start_ns", "end_ns", "sequence")
-
-
-@dataclass(slots=True, kw_only=True)
-class JoinedWindow:
-    """One window of one incarnation of a job; arrays have a place per rank.
-
-    ``present``: something was told of the process; ``ended``: it ended in this window (``exit_code`` then, NaN if
-    unknown); ``gone``: it had ended before. A rank that is neither present nor gone is silent. ``moved`` gives the
-    place that each row of the previous window has now, None if nobody is new. ``lag_seconds`` and ``position``: see
-    ``CollectiveMatch``.
-    """
-
-    start_ns: int
-    end_ns: int
-    late: int
-    ranks: IntArray
-    nodes: list[str]
-    groups: list[str]
-    moved: IntArray | None
-    present: BoolArray
-    ended: BoolArray
-    gone: BoolArray
-    exit_code: FloatArray
-    lost: IntArray
-    hosts: Placed[HostEvent]
-    workers: Placed[HostEvent]
-    node_hosts: Placed[HostEvent]
-    calls: Placed[CallsEvent]
-    collectives: Placed[CollectivesEvent]
-    gpus: Placed[GpuEvent]
-    samples: Placed[SamplesEvent]
-    collective_calls: CollectiveTable
-    lag_seconds: FloatArray
-    position: FloatArray
 
 
 @dataclass(slots=True)

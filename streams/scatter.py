@@ -96,3 +96,13 @@ def ratio(total: NDArray[Any], count: NDArray[Any]) -> FloatArray:
     out = np.full(total.shape, np.nan)
     np.divide(total, count, out=out, where=count > 0)
     return out
+
+
+def to_window(covered_seconds: FloatArray, window_seconds: float) -> FloatArray:
+    """Return what brings a counter of so many seconds to one window; 1 for what was seen only in part of it.
+
+    >>> to_window(np.array([2.0, 0.3]), 1.0).tolist()
+    [0.5, 1.0]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(covered_seconds > 0.5 * window_seconds, window_seconds / covered_seconds, 1.0)

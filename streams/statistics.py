@@ -10,7 +10,8 @@ class Statistics:
     """Counts since the pipeline began; ``jobs`` and ``ranks`` are those known now.
 
     ``ignored`` events are of topics that the pipeline writes itself, ``late`` ones came after their window was closed,
-    ``refused`` ones an hour ahead of their job or of an impossible rank, ``stale`` ones of a retired incarnation,
+    ``refused`` ones an hour ahead of their job or of an impossible rank (and names of readings, calls of communicators,
+    that found no room), ``stale`` ones of a retired incarnation,
     ``duplicates`` were delivered twice, ``unranked`` are of a process of unknown rank; ``lost`` is what producers
     know they missed; ``refits`` are the mixtures'. ``*_seconds`` is the time spent in each room.
     """

@@ -5,6 +5,7 @@ from eacgm.config import load
 from eacgm.errors import InputError
 from eacgm.events import AlertEvent, FrameEvent, HostEvent, ProcessEvent, SamplesEvent
 from eacgm.streams.pipeline import RETIREMENT_NS, Pipeline
+from eacgm.streams.sample_readings import MOST_OTHERS
 
 SECOND = 1_000_000_000
 START = 1_700_000_000
@@ -185,3 +186,12 @@ def test_readings_from_elsewhere_become_frames(pipeline):
     (frame,) = frames(pipeline.finish())
     assert frame.features == ["step_seconds", "mine"]
     assert frame.values.tolist() == [[0.5, 7.0]]
+
+
+def test_names_of_readings_that_find_no_room_are_counted(pipeline):
+    at = START * SECOND
+    names = [f"metric_{n:04}" for n in range(MOST_OTHERS + 3)]
+    one = SamplesEvent(job="j", rank=0, start_ns=at, end_ns=at + SECOND, name=names, value=np.ones(len(names)))
+    (frame,) = frames(push(pipeline, [one]) + pipeline.finish())
+    assert len(frame.features) == MOST_OTHERS
+    assert pipeline.statistics().refused == 3
