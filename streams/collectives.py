@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from eacgm.events import BoolArray, CollectivesEvent, FloatArray, IntArray
-from eacgm.streams import scatter, sequence_alignment
+from eacgm.streams import sequence_alignment
+from eacgm.streams.collective_groups import Groups, grouped, mean_lags
 from eacgm.streams.collective_table import COLUMNS, UNKNOWN_NS, CollectiveTable
 
 #: point-to-point calls have no common end and no first arriver
@@ -24,23 +23,6 @@ MOST_NAMES = 100_000
 _DOUBTFUL_WINDOWS = 2
 #: calls that two ranks must share before an alignment is doubted
 _DOUBTFUL_PAIRS = 4
-_FIRST = np.zeros(1, dtype=np.int64)
-
-
-@dataclass(slots=True)
-class _Groups:
-    """The same collective of several ranks is one group; ``calls`` are sorted by it, then by their ends.
-
-    Per call: ``sequence`` (counted alike on all ranks), ``cell`` (its place in the state per communicator and rank),
-    ``group`` (which one). Per group: ``starts`` (its first call) and ``sizes``.
-    """
-
-    calls: CollectiveTable
-    sequence: IntArray
-    cell: IntArray
-    group: IntArray
-    starts: IntArray
-    sizes: IntArray
 
 
 class CollectiveMatch:
@@ -97,7 +79,8 @@ class CollectiveMatch:
         self._used[now.channel] = self._window
         if not self._aligned.take(cell).all():
             self._align(calls)
-        groups = self._groups(calls)
+        every = calls.channel * n_ranks + calls.row
+        groups = grouped(calls, calls.sequence + self._offset.take(every), every)
         wanted = self._member.sum(axis=1)[groups.calls.channel[groups.starts]]
         old = np.minimum.reduceat(groups.calls.window, groups.starts) <= self._window - self._match_windows
         ready = (groups.sizes >= wanted) | old
@@ -105,7 +88,7 @@ class CollectiveMatch:
         usable = ready & (groups.sizes >= 2)
         if usable.any():
             self._doubts(groups, usable)
-            lag = self._lags(groups, usable, n_ranks)
+            lag = mean_lags(groups, usable, self._aligned.take(groups.cell), n_ranks)
         else:
             lag = np.full(n_ranks, np.nan)
         # sequences ascend within a communicator, and assignment keeps the last
@@ -114,19 +97,6 @@ class CollectiveMatch:
         self._last = np.maximum(self._last, newest)
         now.sequence += self._offset.take(cell)
         return lag, now
-
-    def _groups(self, calls: CollectiveTable) -> _Groups:
-        n_ranks = self._offset.shape[1]
-        cell = calls.channel * n_ranks + calls.row
-        sequence = calls.sequence + self._offset.take(cell)
-        order = _order(calls, sequence)
-        calls, cell, sequence = calls.take(order), cell[order], sequence[order]
-        change = sequence[1:] != sequence[:-1]
-        change |= calls.channel[1:] != calls.channel[:-1]
-        change |= calls.operation[1:] != calls.operation[:-1]
-        starts = np.concatenate((_FIRST, change.nonzero()[0] + 1))
-        sizes = np.concatenate((starts[1:], [sequence.size])) - starts
-        return _Groups(calls, sequence, cell, np.repeat(np.arange(starts.size), sizes), starts, sizes)
 
     def positions(self) -> FloatArray:
         """Return the last completed collective of each rank, summed over communicators, of shape ``(n_ranks,)``."""
@@ -236,7 +206,7 @@ class CollectiveMatch:
         self._aligned[channel, rows] = True
         self._last[channel, rows] = -1
 
-    def _doubts(self, groups: _Groups, usable: BoolArray) -> None:
+    def _doubts(self, groups: Groups, usable: BoolArray) -> None:
         """Give up alignments under which a rank's ends were far from its peers' for some windows in a row."""
         starts, group, end_ns = groups.starts, groups.group, groups.calls.end_ns
         middle = end_ns[starts + (groups.sizes - 1) // 2]
@@ -261,25 +231,6 @@ class CollectiveMatch:
             self._aligned[self._doubt >= _DOUBTFUL_WINDOWS] = False
             self._doubt[self._doubt >= _DOUBTFUL_WINDOWS] = 0
 
-    def _lags(self, groups: _Groups, usable: BoolArray, n_ranks: int) -> FloatArray:
-        """Return the mean lag per rank (seconds) over the usable groups."""
-        calls, group = groups.calls, groups.group
-        lag_ns = calls.start_ns - np.minimum.reduceat(calls.start_ns, groups.starts)[group]
-        first = np.empty(groups.starts.size, dtype=np.int64)
-        at = (lag_ns == 0).nonzero()[0][::-1]
-        first[group[at]] = at
-        leader = first[group]
-        counted = usable[group] & self._aligned.take(groups.cell)
-        apart = calls.node != calls.node[leader]
-        if apart.any():
-            leader_error_ns = calls.error_ns[leader]
-            lag_ns[apart & (lag_ns <= calls.error_ns + leader_error_ns)] = 0
-            counted &= ~(apart & ((calls.error_ns == UNKNOWN_NS) | (leader_error_ns == UNKNOWN_NS)))
-        rows = calls.row[counted]
-        count = np.bincount(rows, minlength=n_ranks)
-        total = np.bincount(rows, weights=lag_ns[counted], minlength=n_ranks)
-        return scatter.ratio(total, count) * 1e-9
-
     def state(self) -> dict[str, Any]:
         """Return everything that the future depends on."""
         return {
@@ -302,22 +253,6 @@ class CollectiveMatch:
 
 
 _ARRAYS = ("offset", "aligned", "member", "last", "doubt", "used")
-
-
-def _order(calls: CollectiveTable, sequence: IntArray) -> IntArray:
-    """Return the order by communicator, sequence, operation and end; of equals, the first stays first."""
-    parts = (calls.channel, sequence, calls.operation, calls.end_ns)
-    lows = [int(part.min()) for part in parts]
-    spans = [int(part.max()) - low + 1 for part, low in zip(parts, lows, strict=True)]
-    if math.prod(spans) >= 2**63:
-        return np.lexsort(parts[::-1])
-    # one number says it all, and sorting by one is several times faster
-    key = parts[0] - lows[0]
-    for part, low, span in zip(parts[1:], lows[1:], spans[1:], strict=True):
-        key *= span
-        key += part
-        key -= low
-    return np.argsort(key, kind="stable")
 
 
 def _ids(known: dict[str, int], names: Sequence[list[str]], distinct: set[str]) -> IntArray | int:
