@@ -76,7 +76,8 @@ class Detector:
             return detection
         residuals = self.baseline.observe(rows, frame.values, groups)
         at = columns.get("step_seconds")
-        self.settling.observe(None if at is None else float(middle(frame.values[:, at])))
+        window_seconds = (frame.end_ns - frame.start_ns) / 1e9
+        self.settling.observe(None if at is None else float(middle(frame.values[:, at])), window_seconds)
         self._keep_recent(ranks, residuals)
         detection.settled = self.settling.windows > 0
         if not detection.settled:
