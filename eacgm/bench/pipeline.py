@@ -27,7 +27,7 @@ CHUNK_EVENTS = 4096
 ROOMS = ("join", "features", "detect", "diagnose", "alert")
 
 
-def run(sizes: Sequence[int] = (8, 64, 256), rank_windows: int = RANK_WINDOWS) -> list[dict[str, Any]]:
+def run(sizes: Sequence[int] = (8, 64, 256, 1024), rank_windows: int = RANK_WINDOWS) -> list[dict[str, Any]]:
     """Return one row per number of ranks; the load is the simulated cluster's, a healthy job of all layers.
 
     ``rank_windows_per_second`` counts CPU seconds of the pipeline's thread after the warm-up, so that other work on

@@ -56,6 +56,7 @@ COMMANDS: dict[str, Entry] = {
     "replay": Entry("eacgm.cli.replay", "Run a recording through the detector and print its alerts."),
     "import": Entry("eacgm.cli.importing", "Turn other tools' data into a recording."),
     "simulate": Entry("eacgm.cli.simulate", "Write the recording of a seeded cluster with planted faults."),
+    "agent": Entry("eacgm.cli.agent", "Watch this machine's jobs and send what is seen to Kafka."),
     "worker": Entry("eacgm.cli.worker", "The pipeline on Kafka; more workers of a group share the jobs."),
     "topics": Entry("eacgm.cli.topics", "Create or check the topics on a Kafka cluster."),
     "bench": Entry("eacgm.cli.bench", "The project's benchmarks, and judging a folder of cases."),

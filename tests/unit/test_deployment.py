@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from ruamel.yaml import YAML
 
 from eacgm.streams import worker_readings
@@ -63,11 +62,18 @@ def test_every_variable_has_a_line_in_the_example():
     assert used == told
 
 
-@pytest.mark.parametrize("service", ["topics", "worker-1"])
-def test_the_commands_are_commands_of_ours(service):
-    command = compose()["services"][service].get("command", ["worker", "--metrics", "0.0.0.0:9464"])
-    words = [word for word in command if not word.startswith("$")]
-    run(sys.executable, "-m", "eacgm", *[word for word in words if not word.startswith(("-", "0."))], "--help")
+def test_the_commands_are_commands_of_ours():
+    recipe = (ROOT / "deploy" / "Dockerfile").read_text()
+    commands = [json.loads(words) for words in re.findall(r"^CMD (\[.*\])$", recipe, flags=re.MULTILINE)]
+    commands.append(compose()["services"]["topics"]["command"])
+    assert len(commands) == 3
+    for command in commands:
+        options = [word for word in command if word.startswith("--")]
+        words = [word for word in command if re.fullmatch(r"[a-z]+", word)]
+        done = subprocess.run(
+            [sys.executable, "-m", "eacgm", *words, "--help"], capture_output=True, text=True, check=True
+        )
+        assert all(option in done.stdout for option in options), command
 
 
 def test_dashboards_and_rules_ask_for_metrics_that_exist():
