@@ -5,13 +5,18 @@ A case is a folder with ``telemetry.csv.gz`` (or ``.csv``, ``.parquet``: a long 
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
+import signal
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from eacgm.bench.verdict import SECOND_NS, Expectation, ExpectedAlert, Verdict, judge
 from eacgm.config import Config
@@ -23,6 +28,7 @@ from eacgm.streams.replay import replay
 
 EXPECTED = "expected.json"
 TELEMETRY = ("telemetry.csv.gz", "telemetry.csv", "telemetry.parquet")
+_PR_SET_PDEATHSIG = 1
 #: a larger file of expectations is none
 MAX_EXPECTED_BYTES = 1_000_000
 
@@ -94,8 +100,8 @@ def run_case(case: Path, config: Config) -> Verdict:
     """Import, replay and judge one case; its name is the job's."""
     expected = read_expectation(case / EXPECTED)
     statistics = ImportStatistics()
-    with tempfile.TemporaryDirectory(prefix="eacgm-case-") as temporary:
-        recording = Path(temporary) / "recording"
+    with _temporary_folder() as temporary:
+        recording = temporary / "recording"
         with RecordingWriter(recording) as writer:
             for event in table_events([telemetry_of(case)], case.name, statistics):
                 writer.write(event)
@@ -103,6 +109,20 @@ def run_case(case: Path, config: Config) -> Verdict:
         alerts = [event for event in replayed if isinstance(event, AlertEvent)]
     seconds = ((statistics.last_ns or 0) - (statistics.first_ns or 0)) / SECOND_NS
     return judge(case.name, expected, alerts, seconds)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Yield a folder that is removed at the end; SIGTERM waits while it is being made and while it is removed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    folder = tempfile.TemporaryDirectory(prefix="eacgm-case-")
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield Path(folder.name)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        folder.cleanup()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_cases(
@@ -113,9 +133,47 @@ def run_cases(
     ``on_case`` is called with each verdict in that order.
     """
     verdicts: list[Verdict] = []
+    before = set(active_children())
     # spawned, not forked: BLAS threads and locks of this process must not be copied into the workers
-    with ProcessPoolExecutor(min(processes, len(cases)), mp_context=get_context("spawn")) as pool:
-        for verdict in pool.map(run_case, cases, [config] * len(cases)):
+    pool = ProcessPoolExecutor(
+        min(processes, len(cases)),
+        mp_context=get_context("spawn"),
+        initializer=_end_with_parent,
+        initargs=(os.getpid(),),
+    )
+    try:
+        for verdict in pool.map(_run_or_end, cases, [config] * len(cases)):
             verdicts.append(verdict)
             on_case(verdict)
+    except BaseException:
+        # nobody waits for the verdicts any more: the workers end now, not after the last case
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(active_children()) - before:
+            worker.terminate()
+        raise
+    pool.shutdown()
     return verdicts
+
+
+def _end_with_parent(parent: int) -> None:
+    """Make a worker end on SIGTERM and when its parent is gone, even by SIGKILL."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)  # it went before the kernel was asked
+
+
+def _run_or_end(case: Path, config: Config) -> Verdict:
+    """Run a case; if the worker is told to end meanwhile, it does so once the temporary folder is gone."""
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return run_case(case, config)
+    except SystemExit as order:
+        # the pool would take it for the case's failure and go on with the next one
+        os._exit(int(order.code or 0))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -1,7 +1,14 @@
 """Commands as a shell calls them: their words, their output, their exit status."""
 
+import contextlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -164,3 +171,50 @@ def test_bench_cases_of_nothing_is_one_line(call, tmp_path):
     status, _, err = call("bench", "cases", tmp_path)
     assert status == 1
     one_line(err)
+
+
+def eventually(holds, within_seconds):
+    until = time.monotonic() + within_seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def processes_with(marker):
+    """The processes whose environment holds the text."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marker.encode() in (folder / "environ").read_bytes():
+                found.append(folder.name)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_judging_that_is_cut_short_leaves_no_worker_and_no_folder(tmp_path, sign):
+    folder, temporary = tmp_path / "cases", tmp_path / "temporary"
+    temporary.mkdir()
+    rows = "".join(f"{t},{r},step_seconds,0.2\n" for t in range(3000) for r in range(16))
+    for number in range(6):
+        case = folder / f"case{number}"
+        case.mkdir(parents=True)
+        (case / "telemetry.csv").write_text("time_s,rank,metric,value\n" + rows)
+        (case / "expected.json").write_text('{"alerts":[],"max_incidents":0,"forbidden_causes":[]}')
+    judging = subprocess.Popen(
+        [sys.executable, "-m", "eacgm", "bench", "cases", str(folder)],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert eventually(lambda: list(temporary.iterdir()), within_seconds=60)
+    judging.send_signal(sign)
+    told = judging.communicate(timeout=60)[1]
+    assert judging.returncode == (-sign if sign == signal.SIGKILL else 128 + sign)
+    assert "Traceback" not in told
+    assert eventually(lambda: not processes_with(str(temporary)), within_seconds=30)
+    assert not list(temporary.iterdir())
