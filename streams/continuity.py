@@ -1,7 +1,8 @@
 """No message of a topic-partition is passed over, and none is taken twice, whatever the consumer hands out.
 
 After a rebalance Faust may hand out messages from where the consumer's buffer happened to stand before it seeks to
-the committed offset. Taken as they come they would mark all that lies between as included.
+the committed offset. Taken as they come they would mark all that lies between as included. Every rebalance needs a new
+``Continuity``: what was shown before it says nothing about a gap after it.
 """
 
 from __future__ import annotations

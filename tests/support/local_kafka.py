@@ -101,7 +101,11 @@ def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
 
 
 def random_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Return an id as Kafka makes them; one beginning with a dash would read as an option of its tools."""
+    number = uuid.uuid4()
+    while number.bytes[0] >> 2 == 62:
+        number = uuid.uuid4()
+    return base64.urlsafe_b64encode(number.bytes).decode().rstrip("=")
 
 
 @dataclass
