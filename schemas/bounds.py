@@ -24,7 +24,8 @@ MAX_READING = 1e30
 
 _TIMES = ("start_ns", "end_ns", "published_ns")
 _TIME_COLUMNS = frozenset({"call_start_ns", "call_end_ns", "open_call_start_ns"})
-_WHOLE = ("lost", "clock_error_ns", "incarnation", "sequence", "exit_code", "pid")
+#: fields of every event that hold whole numbers
+WHOLE = ("lost", "clock_error_ns", "incarnation", "sequence", "exit_code", "pid")
 
 
 def check_head(record: Mapping[str, Any]) -> None:
@@ -33,7 +34,7 @@ def check_head(record: Mapping[str, Any]) -> None:
         value = record.get(name, 0)
         if not 0 <= value <= MAX_TIME_NS:
             raise DecodeError(f"{name} is {value}; expected UTC nanoseconds between 1970 and 2200")
-    for name in _WHOLE:
+    for name in WHOLE:
         value = record.get(name)
         if value is not None and not -MAX_WHOLE <= value <= MAX_WHOLE:
             raise DecodeError(f"{name} is {value}; expected at most {MAX_WHOLE} in size")
@@ -43,10 +44,15 @@ def check_whole(name: str, column: Sequence[int]) -> None:
     """Raise ``DecodeError`` where a column of whole numbers holds one out of bounds."""
     if not column:
         return
-    low, high = (0, MAX_TIME_NS) if name in _TIME_COLUMNS else (-MAX_WHOLE, MAX_WHOLE)
+    low, high = whole_range(name)
     least, most = min(column), max(column)
     if least < low or most > high:
         raise DecodeError(f"{name} holds {least if least < low else most}; expected {low} to {high}")
+
+
+def whole_range(name: str) -> tuple[int, int]:
+    """Return the least and the greatest number that a column of whole numbers may hold."""
+    return (0, MAX_TIME_NS) if name in _TIME_COLUMNS else (-MAX_WHOLE, MAX_WHOLE)
 
 
 def readings(column: FloatArray) -> FloatArray:

@@ -179,6 +179,8 @@ def read_body(body: io.BytesIO, schema: Schema, end: int, writer: Any = None) ->
             record = fastavro.schemaless_reader(body, writer, schema.parsed)
     except DecodeError:
         raise
+    except EOFError:
+        raise DecodeError(f"ends before the {schema.topic} message does") from None
     except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes provoke
         raise DecodeError(f"body is no {schema.topic} message ({type(error).__name__}: {error})") from None
     if body.tell() != end:

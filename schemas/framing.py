@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Sequence
 
 import fastavro
 
 from eacgm.errors import DecodeError, RegistryError
 from eacgm.events import Event
-from eacgm.schemas.codec import MAX_MESSAGE_BYTES, decode, encode, read_body, to_record
+from eacgm.schemas.codec import MAGIC, MAX_MESSAGE_BYTES, decode, encode, read_body, to_record
+from eacgm.schemas.columns import read_columns
 from eacgm.schemas.registry import Registry
-from eacgm.schemas.store import schema_of
+from eacgm.schemas.store import Schema, by_fingerprint, schema_of
 
 CONFLUENT_MAGIC = b"\x00"
 _HEADER = struct.Struct(">bI")
+#: the magic number and the fingerprint of single-object encoding
+_SINGLE_OBJECT_BYTES = 10
+#: fewer messages than these are read faster one by one
+FEW = 8
 
 
 class Framing:
@@ -57,6 +63,49 @@ class Framing:
             raise DecodeError(f"holds a message of {event.topic}; expected one of {topic}")
         return event
 
+    def decode_all(self, payloads: Sequence[bytes]) -> list[Event | DecodeError]:
+        """Return the events in many messages' bytes, in order; the error in the place of those that cannot be read.
+
+        Messages of today's schemas are read by columns, all others one by one. Raises ``RegistryError`` where one of
+        them can be read only once the registry is back.
+        """
+        alike: dict[bytes, list[int]] = {}
+        for place, payload in enumerate(payloads):
+            alike.setdefault(payload[: header_size(payload)], []).append(place)
+        out: dict[int, Event | DecodeError] = {}
+        for header, places in alike.items():
+            read = self._read_columns(header, [payloads[place] for place in places])
+            if read is None:
+                read = [self._event_or_error(payloads[place]) for place in places]
+            out.update(zip(places, read, strict=True))
+        return [out[place] for place in range(len(payloads))]
+
+    def _read_columns(self, header: bytes, payloads: list[bytes]) -> Sequence[Event | DecodeError] | None:
+        schema = self._own(header)
+        if schema is None or len(payloads) < FEW or max(map(len, payloads)) > MAX_MESSAGE_BYTES:
+            return None
+        size = len(header)
+        return read_columns(schema.topic, [payload[size:] for payload in payloads])
+
+    def _own(self, header: bytes) -> Schema | None:
+        """Return the schema that a header names if it is today's of ours, None for every other."""
+        if header[:1] != CONFLUENT_MAGIC:
+            written = by_fingerprint().get(header[2:]) if header[:2] == MAGIC else None
+            return written if written is not None and written.crc64 == schema_of(written.topic).crc64 else None
+        if self._registry is None or len(header) < _HEADER.size:
+            return None
+        try:
+            writer = self._registry.writer(_HEADER.unpack(header)[1])
+        except DecodeError:
+            return None
+        return writer.reader if writer.same else None
+
+    def _event_or_error(self, payload: bytes) -> Event | DecodeError:
+        try:
+            return self._read(payload)
+        except DecodeError as error:
+            return error
+
     def _read(self, payload: bytes) -> Event:
         if payload[:1] != CONFLUENT_MAGIC:
             return decode(payload)
@@ -73,3 +122,8 @@ class Framing:
         if writer.same:
             return read_body(body, writer.reader, len(payload))
         return read_body(body, writer.reader, len(payload), writer.parsed)
+
+
+def header_size(payload: bytes) -> int:
+    """Return how many bytes stand before a message's body (fewer, if it is shorter)."""
+    return _HEADER.size if payload[:1] == CONFLUENT_MAGIC else _SINGLE_OBJECT_BYTES

@@ -1,7 +1,7 @@
 """Messages are acknowledged in the order of their offsets, whatever the order in which they are done with.
 
-A commit says: everything before this offset is done. Faust leaves finding that offset to whoever acknowledges in
-order: it overlooks a message that is still open directly behind the committed offset, or before the first commit.
+A commit says: everything before this offset is done. Faust's own way of finding that offset overlooks a message that
+is still open directly behind the committed offset, or before the first commit.
 """
 
 from __future__ import annotations
@@ -11,51 +11,57 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 Source = TypeVar("Source", bound=Hashable)
-Handle = TypeVar("Handle")
 
 
-class Acknowledgements(Generic[Source, Handle]):
+class Acknowledgements(Generic[Source]):
     """The messages of each topic-partition that are not acknowledged yet.
 
-    >>> acknowledgements = Acknowledgements[str, str]()
-    >>> for offset in (7, 8, 9):
-    ...     acknowledgements.take("calls-0", offset, f"message {offset}")
+    >>> acknowledgements = Acknowledgements[str]()
+    >>> acknowledgements.take("calls-0", [7, 8, 9])
     >>> acknowledgements.finish([("calls-0", 8)])
-    []
+    {}
     >>> acknowledgements.finish([("calls-0", 7)])
-    ['message 7', 'message 8']
+    {'calls-0': 9}
     """
 
     def __init__(self) -> None:
-        self._open: dict[Source, deque[tuple[int, Handle]]] = {}
-        self._done: set[tuple[Source, int]] = set()
+        self._open: dict[Source, deque[int]] = {}
+        self._done: dict[Source, set[int]] = {}
 
     def __len__(self) -> int:
         """Return how many messages are taken and not acknowledged."""
         return sum(map(len, self._open.values()))
 
-    def take(self, source: Source, offset: int, handle: Handle) -> None:
-        """Know of a message; offsets of one source must ascend."""
+    def take(self, source: Source, offsets: Iterable[int]) -> None:
+        """Know of messages; offsets of one source must ascend."""
         queue = self._open.get(source)
         if queue is None:
             queue = self._open[source] = deque()
-        queue.append((offset, handle))
+            self._done[source] = set()
+        queue.extend(offsets)
 
-    def finish(self, places: Iterable[tuple[Source, int]]) -> list[Handle]:
-        """Take note that messages are done with; return those that can be acknowledged now, in order.
+    def finish(self, places: Iterable[tuple[Source, int]]) -> dict[Source, int]:
+        """Take note that messages are done with; return where a successor of each source would begin now.
 
-        Places that were never taken, or are forgotten, change nothing.
+        Sources that are no further than before are left out. Places that were never taken, or are forgotten, change
+        nothing.
         """
-        done = {place for place in places if place[0] in self._open}
-        self._done |= done
-        out: list[Handle] = []
-        for source in dict.fromkeys(source for source, _ in done):
-            queue = self._open[source]
-            while queue and (source, queue[0][0]) in self._done:
-                offset, handle = queue.popleft()
-                self._done.discard((source, offset))
-                out.append(handle)
+        touched = dict.fromkeys(source for source, offset in places if self._note(source, offset))
+        out: dict[Source, int] = {}
+        for source in touched:
+            queue, done = self._open[source], self._done[source]
+            while queue and queue[0] in done:
+                offset = queue.popleft()
+                done.discard(offset)
+                out[source] = offset + 1
         return out
+
+    def _note(self, source: Source, offset: int) -> bool:
+        queue = self._open.get(source)
+        if not queue or not queue[0] <= offset <= queue[-1]:
+            return False
+        self._done[source].add(offset)
+        return True
 
     def clear(self) -> None:
         """Forget everything: the sources are somebody else's."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 
-import faust
-from aiokafka.partitioner import murmur2
 from faust.types import TP
 
 from eacgm.config import Config
 from eacgm.errors import EacgmError, RegistryError
 from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
 from eacgm.streams.acknowledgements import Acknowledgements
+from eacgm.streams.application import application, partition_of
 from eacgm.streams.continuity import Continuity, Verdict
+from eacgm.streams.deliveries import Deliveries, arrival
 from eacgm.streams.holdings import Checkpoint, Holdings, Place
-from eacgm.streams.intake import INPUT_TOPICS, Intake
+from eacgm.streams.intake import INPUT_TOPICS, Intake, Message
 from eacgm.streams.merge import Merge
 from eacgm.streams.wire import Wire
 
@@ -39,14 +40,11 @@ DRAIN_SECONDS = 0.1
 #: seconds between two rounds of snapshots, and the share of time that they may take
 CHECKPOINT_SECONDS = 2.0
 CHECKPOINT_SHARE = 0.1
-DELIVERY_SECONDS = 30.0
 REGISTRY_SECONDS = 2.0
 #: nothing read for so long though messages wait: they were handed out before we knew where to begin
 MISSED_SECONDS = 3.0
 #: nothing read for so long though messages wait: whoever looks after us should start us anew
 STUCK_SECONDS = 60.0
-#: messages taken between two drains of the merge
-BATCH_MESSAGES = 512
 
 
 class FleetShell:
@@ -54,18 +52,19 @@ class FleetShell:
 
     def __init__(self, wire: Wire, *, group: str, config: Config) -> None:
         self._wire = wire
-        self.app = _application(wire, group)
+        self.app = application(wire, group)
         self.intake = Intake(wire.decode)
         self.holdings: Holdings[Handle] = Holdings(config, self._load)
-        self._acknowledgements: Acknowledgements[TP, Any] = Acknowledgements()
+        self._acknowledgements: Acknowledgements[TP] = Acknowledgements()
         self._merges: dict[int, Merge[str, tuple[Place, Event]]] = {}
         self._assigned: set[TP] = set()
         #: since when (ns) nothing of a partition waits, neither here nor on its topics
         self._quiet_ns: dict[int, int] = {}
         self._continuity: Continuity[TP] = Continuity({})
         self._progress_seconds = time.monotonic()
-        #: what was sent since the last checkpoint: futures of its delivery, and the message that is then done with
-        self._sent: list[tuple[Any, Handle | None]] = []
+        self._deliveries: Deliveries[Handle] = Deliveries()
+        #: where a successor would begin, as far as the brokers do not know it yet
+        self._positions: dict[TP, int] = {}
         self._epoch = 0
         self._ready = False
         self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
@@ -84,7 +83,7 @@ class FleetShell:
             use_partitioner=True,
         )
         self._table.on_recover(self._begin)
-        self.app.agent(self._raw(*INPUT_TOPICS), concurrency=1, name="intake")(self._take)
+        self.app.agent(self._raw(*INPUT_TOPICS, acks=False), concurrency=1, name="intake")(self._take)
         self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
         revoked: Any = self.app.on_partitions_revoked
@@ -92,14 +91,14 @@ class FleetShell:
         assigned: Any = self.app.on_partitions_assigned
         assigned.connect(self._expect)
 
-    def _raw(self, *names: str) -> Any:
+    def _raw(self, *names: str, acks: bool = True) -> Any:
         raw: dict[str, Any] = {
             "key_type": bytes,
             "value_type": bytes,
             "key_serializer": "raw",
             "value_serializer": "raw",
         }
-        return self.app.topic(*names, partitions=self._wire.n_partitions, **raw)
+        return self.app.topic(*names, acks=acks, partitions=self._wire.n_partitions, **raw)
 
     async def _forget(self, app: Any, revoked: set[TP], **_: Any) -> None:
         """Let go of everything: what was not acknowledged comes again, here or at another worker."""
@@ -111,7 +110,8 @@ class FleetShell:
         self._assigned.clear()
         self._quiet_ns.clear()
         self._continuity = Continuity({})
-        self._sent.clear()
+        self._deliveries.clear()
+        self._positions.clear()
 
     async def _expect(self, app: Any, assigned: set[TP], **_: Any) -> None:
         self._progress_seconds = time.monotonic()
@@ -152,38 +152,47 @@ class FleetShell:
         async for event in stream.noack().events():
             if not self._ready:
                 await self._begin()
-            # a message that is dropped here is missed, and sought, as soon as we know where its topic goes on
-            message = event.message
-            place = Place(message.topic, message.partition, message.offset)
-            source = TP(message.topic, message.partition)
-            verdict = self._continuity.judge(source, message.offset)
-            if verdict is not Verdict.TAKE:
-                if verdict is Verdict.SEEK:
-                    await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
-                continue
-            self._acknowledgements.take(source, message.offset, event)
-            self.n_messages += 1
-            self._progress_seconds = time.monotonic()
+            # messages that are dropped here are missed, and sought, as soon as we know where their topic goes on
+            records = event.message.value
+            source = TP(records[0].topic, records[0].partition)
             epoch = self._epoch
-            read = await self._read(place, message.key, message.value)
-            if epoch != self._epoch:
-                continue
-            if isinstance(read, DeadLetterEvent):
-                # its time says nothing: it must not hold up what stands behind it
-                self._sent.append((self._send(read), (source, message.offset)))
-                continue
-            self._merge(place.partition).add(place.topic, read.published_ns or read.end_ns, (place, read))
-            if self.n_messages % BATCH_MESSAGES == 0:
-                self._drain(place.partition)
+            taken = await self._in_turn(source, records)
+            if taken and epoch == self._epoch:
+                await self._read(source, taken)
 
-    async def _read(self, place: Place, key: bytes | None, value: bytes | None) -> Event:
-        """Return a message's event or its dead letter; wait as long as the registry that explains it is away."""
+    async def _in_turn(self, source: TP, records: list[Any]) -> list[Message]:
+        """Return those of a topic-partition's records that are the next ones; before a gap seek what is missing."""
+        first, last = records[0].offset, records[-1].offset
+        if last - first + 1 != len(records) or not self._continuity.follow(source, first, last):
+            verdicts = [(record, self._continuity.judge(source, record.offset)) for record in records]
+            if any(verdict is Verdict.SEEK for _, verdict in verdicts):
+                await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
+            records = [record for record, verdict in verdicts if verdict is Verdict.TAKE]
+        return [Message(Place(*source, record.offset), record.key, record.value) for record in records]
+
+    async def _read(self, source: TP, messages: list[Message]) -> None:
+        """Decode messages and put them in line; wait as long as the registry that explains them is away."""
+        epoch = self._epoch
+        self._acknowledgements.take(source, [message.place.offset for message in messages])
+        self.n_messages += len(messages)
+        self._progress_seconds = time.monotonic()
         while True:
             try:
-                return self.intake.read(place, key, value, time.time_ns())
+                events = self.intake.read(messages, time.time_ns())
+                break
             except RegistryError as error:
                 log.warning("%s; waiting for it", error)
                 await asyncio.sleep(REGISTRY_SECONDS)
+                if epoch != self._epoch:
+                    return
+        merge = self._merge(source.partition)
+        for message, event in zip(messages, events, strict=True):
+            if isinstance(event, DeadLetterEvent):
+                # its time says nothing: it must not hold up what stands behind it
+                self._deliveries.add(self._send(event), (source, message.place.offset))
+            else:
+                merge.add(source.topic, event.published_ns or event.end_ns, (message.place, event))
+        self._drain(source.partition)
 
     @property
     def n_hurried(self) -> int:
@@ -256,7 +265,7 @@ class FleetShell:
         for event in events:
             self.n_frames += isinstance(event, FrameEvent)
             self.n_alerts += isinstance(event, AlertEvent)
-            self._sent.append((self._send(event), None))
+            self._deliveries.add(self._send(event))
 
     def _send(self, event: Event) -> Any:
         headers = dict(self._wire.headers(event)) if isinstance(event, AlertEvent) else {}
@@ -298,12 +307,12 @@ class FleetShell:
     async def checkpoint(self) -> None:
         """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""
         epoch = self._epoch
-        await self._delivered()
+        self._finish(await self._deliveries.arrived())
         for job in self.holdings.due():
             if epoch != self._epoch:
                 return
             point = self.holdings.checkpoint(job)
-            await self._delivered()
+            self._finish(await self._deliveries.arrived())
             if epoch != self._epoch:
                 return  # somebody else may have gone on already: an older snapshot must not follow a newer one
             await self._write(point)
@@ -311,60 +320,22 @@ class FleetShell:
                 self.holdings.written(point)
                 self._finish(point.handles)
                 self.n_checkpoints += 1
+        await self._commit(epoch)
 
-    async def _delivered(self) -> None:
-        """Wait until all that was sent so far is on its topic."""
-        sent, self._sent = self._sent, []
-        for future, handle in sent:
-            try:
-                await asyncio.wait_for(future, DELIVERY_SECONDS)
-            except Exception as error:
-                raise EacgmError(f"a frame, alert or dead letter could not be delivered ({error!r})") from error
-            if handle is not None:
-                self._finish([handle])
+    def _finish(self, handles: Iterable[Handle]) -> None:
+        self._positions.update(self._acknowledgements.finish(handles))
 
-    def _finish(self, handles: list[Handle]) -> None:
-        for event in self._acknowledgements.finish(handles):
-            event.ack()
+    async def _commit(self, epoch: int) -> None:
+        """Tell the brokers where a successor would begin."""
+        if epoch == self._epoch and self._positions:
+            positions, self._positions = self._positions, {}
+            await self._consumer()._commit(positions)
 
     async def _write(self, point: Checkpoint[Handle]) -> None:
         key = point.job.encode()
-        future = self._table.send_changelog(None, key, point.payload, value_serializer="raw")
+        delivery = self._table.send_changelog(None, key, point.payload, value_serializer="raw")
         if point.payload is None:
             self._table.data.pop(key, None)
         else:
             self._table.data[key] = point.payload
-        try:
-            await asyncio.wait_for(future, DELIVERY_SECONDS)
-        except Exception as error:
-            raise EacgmError(f"snapshot of job {point.job!r} could not be written ({error!r})") from error
-
-
-def partition_of(key: bytes, n_partitions: int) -> int:
-    """Return the partition that Java's default partitioner, aiokafka and librdkafka's murmur2_random choose."""
-    return int(murmur2(key) & 0x7FFFFFFF) % n_partitions
-
-
-def _application(wire: Wire, group: str) -> faust.App:
-    return faust.App(
-        group,
-        broker=wire.broker,
-        broker_credentials=wire.credentials,
-        store="memory://",
-        web_enabled=False,
-        topic_partitions=wire.n_partitions,
-        topic_allow_declare=True,
-        topic_disable_leader=True,
-        table_standby_replicas=0,
-        # unacknowledged messages are the rule here: they must not hold up the end
-        stream_wait_empty=False,
-        stream_buffer_maxsize=16_384,
-        broker_session_timeout=6.0,
-        broker_heartbeat_interval=1.0,
-        broker_commit_interval=1.0,
-        broker_max_poll_interval=120.0,
-        consumer_auto_offset_reset="earliest",
-        producer_compression_type="lz4",
-        producer_max_request_size=16 * 1024 * 1024,
-        producer_linger=0.02,
-    )
+        await arrival(delivery, f"snapshot of job {point.job!r}")

@@ -42,6 +42,14 @@ class Continuity(Generic[Source]):
         """Return the offset expected next, None for a source that is not ours."""
         return self._next.get(source)
 
+    def follow(self, source: Source, first: int, last: int) -> bool:
+        """Take the messages from ``first`` to ``last`` at once if they are the very next; else take none."""
+        if self._next.get(source) != first:
+            return False
+        self._behind_gap.pop(source, None)
+        self._next[source] = last + 1
+        return True
+
     def judge(self, source: Source, offset: int) -> Verdict:
         """Say what to do with a message; a gap is believed (compaction, retention) once a seek has shown it again."""
         expected = self._next.get(source)

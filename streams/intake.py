@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from eacgm.errors import DecodeError
 from eacgm.events import (
@@ -26,38 +27,54 @@ INPUT_TOPICS: tuple[str, ...] = tuple(
 MOST_KEPT_BYTES = 256 * 1024
 
 
+class Message(NamedTuple):
+    """A message as it stands on its topic."""
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+
+
 class Intake:
     """Decodes messages and counts those that it refuses."""
 
-    def __init__(self, decode: Callable[[bytes], Event]) -> None:
-        """Take the decoder of a message's value; it raises ``DecodeError``."""
+    def __init__(self, decode: Callable[[Sequence[bytes]], Sequence[Event | DecodeError]]) -> None:
+        """Take the decoder of messages' values."""
         self._decode = decode
         self.n_dead = 0
 
-    def read(self, place: Place, key: bytes | None, value: bytes | None, now_ns: int) -> Event:
-        """Return the message's event, or its dead letter; ``now_ns`` is the time here (UTC).
+    def read(self, messages: Sequence[Message], now_ns: int) -> list[Event]:
+        """Return each message's event, or its dead letter; ``now_ns`` is the time here (UTC).
 
         Dead are bytes that do not decode, an event of another topic than the message's, a key that is not the event's
         job (it would be in another partition than the rest of its job), and times more than an hour ahead of now.
-        Raises ``RegistryError`` for a message that can be read once the registry is back.
+        Raises ``RegistryError`` where one of them can be read only once the registry is back; none counts as read then.
         """
-        try:
-            event = self._decode(value or b"")
-            self._check(event, place, key, now_ns)
-        except DecodeError as error:
-            self.n_dead += 1
-            return DeadLetterEvent(
-                job=_text(key),
-                role="worker",
-                start_ns=now_ns,
-                end_ns=now_ns,
-                published_ns=now_ns,
-                origin=place.topic,
-                place=f"partition {place.partition} offset {place.offset}",
-                reason=str(error),
-                payload=(value or b"")[:MOST_KEPT_BYTES],
-            )
-        return event
+        found = self._decode([message.value or b"" for message in messages])
+        out: list[Event] = []
+        for message, event in zip(messages, found, strict=True):
+            try:
+                if isinstance(event, DecodeError):
+                    raise event
+                self._check(event, message.place, message.key, now_ns)
+            except DecodeError as error:
+                event = self._dead_letter(message, str(error), now_ns)
+            out.append(event)
+        return out
+
+    def _dead_letter(self, message: Message, reason: str, now_ns: int) -> DeadLetterEvent:
+        self.n_dead += 1
+        return DeadLetterEvent(
+            job=_text(message.key),
+            role="worker",
+            start_ns=now_ns,
+            end_ns=now_ns,
+            published_ns=now_ns,
+            origin=message.place.topic,
+            place=f"partition {message.place.partition} offset {message.place.offset}",
+            reason=reason,
+            payload=(message.value or b"")[:MOST_KEPT_BYTES],
+        )
 
     def _check(self, event: Event, place: Place, key: bytes | None, now_ns: int) -> None:
         if event.topic != place.topic:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eacgm.errors import DecodeError
 from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
 
 #: what a worker writes besides alerts
@@ -17,12 +18,13 @@ class Wire:
     """Brokers and credentials as Faust wants them, framing, headers of alerts, and the topics' number of partitions.
 
     ``starts`` says where the group goes on in topic-partitions (blocking; raises ``BrokerError``).
-    ``decode`` raises ``DecodeError`` for bytes that can never be read and ``RegistryError`` for those that can later.
+    ``decode`` returns errors in the place of messages that can never be read, and raises ``RegistryError`` where one
+    can be read later.
     """
 
     broker: str
     n_partitions: int
-    decode: Callable[[bytes], Event]
+    decode: Callable[[Sequence[bytes]], Sequence[Event | DecodeError]]
     encode: Callable[[Event], bytes]
     headers: Callable[[AlertEvent], Mapping[str, bytes]]
     starts: Callable[[Iterable[tuple[str, int]]], dict[tuple[str, int], int]]

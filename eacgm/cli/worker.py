@@ -98,7 +98,7 @@ def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
         broker=connection.faust_broker(),
         credentials=connection.faust_credentials(),
         n_partitions=n_partitions,
-        decode=framing.decode,
+        decode=framing.decode_all,
         encode=framing.encode,
         starts=GroupPositions(connection, group).starts,
         headers=lambda alert: dict(alert_headers(alert)),

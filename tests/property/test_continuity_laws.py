@@ -55,3 +55,11 @@ def test_all_are_taken_once_and_in_order_wherever_the_consumer_strays(offsets, s
 
 def test_a_source_that_is_not_ours_is_dropped():
     assert Continuity({}).judge("a", 0) is Verdict.DROP
+
+
+def test_a_run_is_taken_whole_only_if_it_is_the_very_next():
+    continuity = Continuity({"a": 3})
+    assert not continuity.follow("a", 4, 9)
+    assert not continuity.follow("b", 0, 9)
+    assert continuity.follow("a", 3, 9)
+    assert continuity.expected("a") == 10

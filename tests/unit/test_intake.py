@@ -3,11 +3,21 @@ import pytest
 from eacgm.errors import RegistryError
 from eacgm.events import CallsEvent, DeadLetterEvent, HostEvent
 from eacgm.schemas import decode, encode
+from eacgm.schemas.framing import Framing
 from eacgm.streams.holdings import Place
-from eacgm.streams.intake import INPUT_TOPICS, MOST_KEPT_BYTES, Intake
+from eacgm.streams.intake import INPUT_TOPICS, MOST_KEPT_BYTES, Intake, Message
 
 NOW_NS = 1_700_000_000_000_000_000
 PLACE = Place(HostEvent.topic, 3, 17)
+
+
+def decode_all(payloads):
+    return Framing().decode_all(payloads)
+
+
+def read(intake, key, value):
+    (event,) = intake.read([Message(PLACE, key, value)], NOW_NS)
+    return event
 
 
 def host(**changed):
@@ -15,7 +25,7 @@ def host(**changed):
 
 
 def test_a_message_of_ours_is_its_event():
-    event = Intake(decode).read(PLACE, b"j", encode(host()), NOW_NS)
+    event = read(Intake(decode_all), b"j", encode(host()))
     assert isinstance(event, HostEvent)
     assert event.job == "j"
 
@@ -33,8 +43,8 @@ def test_a_message_of_ours_is_its_event():
     ],
 )
 def test_what_cannot_be_read_is_a_dead_letter_with_its_place(key, value, reason):
-    intake = Intake(decode)
-    letter = intake.read(PLACE, key, value, NOW_NS)
+    intake = Intake(decode_all)
+    letter = read(intake, key, value)
     assert isinstance(letter, DeadLetterEvent)
     assert reason in letter.reason
     assert (letter.origin, letter.place) == (HostEvent.topic, "partition 3 offset 17")
@@ -43,19 +53,28 @@ def test_what_cannot_be_read_is_a_dead_letter_with_its_place(key, value, reason)
     assert decode(encode(letter)).reason == letter.reason
 
 
+def test_one_dead_letter_among_many_messages_changes_nothing_for_the_others():
+    events = [host(rank=rank, cpu_seconds=rank / 4) for rank in range(20)]
+    values = [encode(event) for event in events]
+    values[7] = values[7][:-3]
+    found = Intake(decode_all).read([Message(PLACE, b"j", value) for value in values], NOW_NS)
+    assert [type(event) for event in found].count(DeadLetterEvent) == 1
+    assert [event for place, event in enumerate(found) if place != 7] == events[:7] + events[8:]
+
+
 def test_a_huge_message_is_kept_in_part_and_a_key_that_is_no_text_in_question_marks():
-    letter = Intake(decode).read(PLACE, b"\xff\xfe", bytes(10**6), NOW_NS)
+    letter = read(Intake(decode_all), b"\xff\xfe", bytes(10**6))
     assert len(letter.payload) == MOST_KEPT_BYTES
     assert decode(encode(letter)).job == letter.job
 
 
 def test_a_message_whose_schema_cannot_be_asked_for_now_is_no_dead_letter():
-    def away(payload):
+    def away(payloads):
         raise RegistryError("the registry does not answer")
 
     intake = Intake(away)
     with pytest.raises(RegistryError):
-        intake.read(PLACE, b"j", b"\x00", NOW_NS)
+        read(intake, b"j", b"\x00")
     assert intake.n_dead == 0
 
 

@@ -1,0 +1,43 @@
+"""The Faust application a worker runs in, with the settings that what we rely on was tested with."""
+
+from __future__ import annotations
+
+import faust
+from aiokafka.partitioner import murmur2
+
+from eacgm.streams.batches import BatchScheduler
+from eacgm.streams.wire import Wire
+
+#: batches that may wait for the intake
+MOST_BATCHES = 64
+
+
+def partition_of(key: bytes, n_partitions: int) -> int:
+    """Return the partition that Java's default partitioner, aiokafka and librdkafka's murmur2_random choose."""
+    return int(murmur2(key) & 0x7FFFFFFF) % n_partitions
+
+
+def application(wire: Wire, group: str) -> faust.App:
+    """Return the application of one worker of a group; nothing is connected yet."""
+    return faust.App(
+        group,
+        broker=wire.broker,
+        broker_credentials=wire.credentials,
+        store="memory://",
+        web_enabled=False,
+        topic_partitions=wire.n_partitions,
+        topic_allow_declare=True,
+        topic_disable_leader=True,
+        table_standby_replicas=0,
+        # unacknowledged messages are the rule here: they must not hold up the end
+        stream_wait_empty=False,
+        stream_buffer_maxsize=MOST_BATCHES,
+        broker_session_timeout=6.0,
+        broker_heartbeat_interval=1.0,
+        broker_max_poll_interval=120.0,
+        ConsumerScheduler=BatchScheduler,
+        consumer_auto_offset_reset="earliest",
+        producer_compression_type="lz4",
+        producer_max_request_size=16 * 1024 * 1024,
+        producer_linger=0.02,
+    )
