@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise, repeat
 from typing import Any
 
@@ -145,9 +145,15 @@ def _words(_: str, column: Any) -> Iterable[str | None]:
 
 def _arrays(column: Any, dtype: type) -> tuple[Any, list[slice]]:
     """Return the numbers of a column of arrays, and which of them each array holds."""
-    ends = column.offsets.to_numpy().tolist()
     numbers = column.values.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    return numbers, list(map(slice, ends, ends[1:]))
+    return numbers, _places(column.offsets.to_numpy().tobytes())
+
+
+@lru_cache(maxsize=4)
+def _places(ends: bytes) -> list[slice]:
+    """Return the slices between ends (32-bit integers); columns of the same rows share them."""
+    numbers = np.frombuffer(ends, dtype=np.int32).tolist()
+    return list(map(slice, numbers, numbers[1:]))
 
 
 def _whole_arrays(name: str, column: Any) -> Iterable[Any]:

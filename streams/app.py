@@ -21,13 +21,10 @@ from eacgm.streams.acknowledgements import Acknowledgements
 from eacgm.streams.application import application, partition_of
 from eacgm.streams.continuity import Continuity, Verdict
 from eacgm.streams.deliveries import Deliveries, arrival
-from eacgm.streams.holdings import Checkpoint, Holdings, Place
-from eacgm.streams.intake import INPUT_TOPICS, Intake, Message
+from eacgm.streams.holdings import Checkpoint, Handle, Holdings, Source
+from eacgm.streams.intake import INPUT_TOPICS, Intake
 from eacgm.streams.merge import Merge
 from eacgm.streams.wire import Wire
-
-#: a message: its topic-partition and offset
-Handle = tuple[TP, int]
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +51,9 @@ class FleetShell:
         self._wire = wire
         self.app = application(wire, group)
         self.intake = Intake(wire.decode)
-        self.holdings: Holdings[Handle] = Holdings(config, self._load)
-        self._acknowledgements: Acknowledgements[TP] = Acknowledgements()
-        self._merges: dict[int, Merge[str, tuple[Place, Event]]] = {}
+        self.holdings: Holdings = Holdings(config, self._load)
+        self._acknowledgements: Acknowledgements[Source] = Acknowledgements()
+        self._merges: dict[int, Merge[str, tuple[TP, int, Event]]] = {}
         self._assigned: set[TP] = set()
         #: since when (ns) nothing of a partition waits, neither here nor on its topics
         self._quiet_ns: dict[int, int] = {}
@@ -64,7 +61,7 @@ class FleetShell:
         self._progress_seconds = time.monotonic()
         self._deliveries: Deliveries[Handle] = Deliveries()
         #: where a successor would begin, as far as the brokers do not know it yet
-        self._positions: dict[TP, int] = {}
+        self._positions: dict[Source, int] = {}
         self._epoch = 0
         self._ready = False
         self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
@@ -119,7 +116,7 @@ class FleetShell:
         for source in self._assigned:
             self._merge(source.partition).expect(source.topic)
 
-    def _merge(self, partition: int) -> Merge[str, tuple[Place, Event]]:
+    def _merge(self, partition: int) -> Merge[str, tuple[TP, int, Event]]:
         merge = self._merges.get(partition)
         if merge is None:
             merge = self._merges[partition] = Merge(MOST_WAITING)
@@ -160,7 +157,7 @@ class FleetShell:
             if taken and epoch == self._epoch:
                 await self._read(source, taken)
 
-    async def _in_turn(self, source: TP, records: list[Any]) -> list[Message]:
+    async def _in_turn(self, source: TP, records: list[Any]) -> list[Any]:
         """Return those of a topic-partition's records that are the next ones; before a gap seek what is missing."""
         first, last = records[0].offset, records[-1].offset
         if last - first + 1 != len(records) or not self._continuity.follow(source, first, last):
@@ -168,17 +165,17 @@ class FleetShell:
             if any(verdict is Verdict.SEEK for _, verdict in verdicts):
                 await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
             records = [record for record, verdict in verdicts if verdict is Verdict.TAKE]
-        return [Message(Place(*source, record.offset), record.key, record.value) for record in records]
+        return records
 
-    async def _read(self, source: TP, messages: list[Message]) -> None:
+    async def _read(self, source: TP, records: list[Any]) -> None:
         """Decode messages and put them in line; wait as long as the registry that explains them is away."""
         epoch = self._epoch
-        self._acknowledgements.take(source, [message.place.offset for message in messages])
-        self.n_messages += len(messages)
+        self._acknowledgements.take(source, [record.offset for record in records])
+        self.n_messages += len(records)
         self._progress_seconds = time.monotonic()
         while True:
             try:
-                events = self.intake.read(messages, time.time_ns())
+                events = self.intake.read(source, records, time.time_ns())
                 break
             except RegistryError as error:
                 log.warning("%s; waiting for it", error)
@@ -186,12 +183,12 @@ class FleetShell:
                 if epoch != self._epoch:
                     return
         merge = self._merge(source.partition)
-        for message, event in zip(messages, events, strict=True):
+        for record, event in zip(records, events, strict=True):
             if isinstance(event, DeadLetterEvent):
                 # its time says nothing: it must not hold up what stands behind it
-                self._deliveries.add(self._send(event), (source, message.place.offset))
+                self._deliveries.add(self._send(event), (source, record.offset))
             else:
-                merge.add(source.topic, event.published_ns or event.end_ns, (message.place, event))
+                merge.add(source.topic, event.published_ns or event.end_ns, (source, record.offset, event))
         self._drain(source.partition)
 
     @property
@@ -254,12 +251,16 @@ class FleetShell:
     def _drain(self, partition: int, *, impatient: bool = False) -> None:
         now_ns = time.monotonic_ns()
         merge = self._merge(partition)
-        for place, event in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
-            handle = (TP(place.topic, place.partition), place.offset)
-            out, done = self.holdings.push(place, event, handle, now_ns)
-            self._send_all(out)
-            self._finish(done)
+        push, n_before = self.holdings.push, len(merge)
+        for source, offset, event in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
+            out = push(source, offset, event, now_ns)
+            if out:
+                self._send_all(out)
+        if len(merge) < n_before:
             self._progress_seconds = time.monotonic()
+        if self.holdings.covered:
+            covered, self.holdings.covered = self.holdings.covered, []
+            self._finish(covered)
 
     def _send_all(self, events: list[Event]) -> None:
         for event in events:
@@ -331,7 +332,7 @@ class FleetShell:
             positions, self._positions = self._positions, {}
             await self._consumer()._commit(positions)
 
-    async def _write(self, point: Checkpoint[Handle]) -> None:
+    async def _write(self, point: Checkpoint) -> None:
         key = point.job.encode()
         delivery = self._table.send_changelog(None, key, point.payload, value_serializer="raw")
         if point.payload is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
 
 import msgpack
 
@@ -20,26 +19,21 @@ from eacgm.events import Event
 from eacgm.streams import snapshot
 from eacgm.streams.pipeline import Pipeline
 
-Handle = TypeVar("Handle")
-
-
-class Place(NamedTuple):
-    """Where a message stands."""
-
-    topic: str
-    partition: int
-    offset: int
+#: a topic and a partition's number
+Source = tuple[str, int]
+#: a message: where it stands, and its offset there
+Handle = tuple[Source, int]
 
 
 @dataclass(slots=True)
-class _Holding(Generic[Handle]):
+class _Holding:
     """One job: its pipeline, the last offset it includes of each topic-partition, and what no snapshot covers yet."""
 
     pipeline: Pipeline
     partition: int
-    included: dict[tuple[str, int], int] = field(default_factory=dict)
+    included: dict[Source, int] = field(default_factory=dict)
     #: the same, as of the last snapshot that was written
-    saved: dict[tuple[str, int], int] = field(default_factory=dict)
+    saved: dict[Source, int] = field(default_factory=dict)
     handles: list[Handle] = field(default_factory=list)
     changed: bool = False
     #: the newest publication time (UTC ns) and the worker's clock when it came (ns)
@@ -48,27 +42,26 @@ class _Holding(Generic[Handle]):
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint(Generic[Handle]):
+class Checkpoint:
     """A job's snapshot and the handles of all messages it newly covers; ``payload`` None: the job is forgotten."""
 
     job: str
     partition: int
     payload: bytes | None
     handles: list[Handle]
-    included: dict[tuple[str, int], int]
+    included: dict[Source, int]
 
 
-class Holdings(Generic[Handle]):
-    """Pushes messages into their jobs' pipelines; pure: snapshots and clocks come in as arguments.
-
-    ``Handle`` is whatever the shell needs to be done with a message.
-    """
+class Holdings:
+    """Pushes messages into their jobs' pipelines; pure: snapshots and clocks come in as arguments."""
 
     def __init__(self, config: Config, load: Callable[[str], bytes | None]) -> None:
         """Take how to ``load`` a job's last snapshot, asked for on first sight; None if there is none."""
         self._config = config
         self._load = load
-        self._jobs: dict[str, _Holding[Handle]] = {}
+        self._jobs: dict[str, _Holding] = {}
+        #: messages that were skipped and are done with; whoever is done with them empties it
+        self.covered: list[Handle] = []
         #: messages that a snapshot already included, and snapshots that could not be used
         self.skipped = 0
         self.unusable: list[str] = []
@@ -82,25 +75,28 @@ class Holdings(Generic[Handle]):
         for name, holding in self._jobs.items():
             yield name, holding.pipeline
 
-    def push(self, place: Place, event: Event, handle: Handle, now_ns: int) -> tuple[list[Event], list[Handle]]:
-        """Take one message; return the frames and alerts that follow, and the handles that are done with at once.
+    def push(self, source: Source, offset: int, event: Event, now_ns: int) -> list[Event]:
+        """Take one message; return the frames and alerts that follow.
 
-        Offsets of one topic-partition must ascend. A message that the job's snapshot includes is skipped.
+        Offsets of one topic-partition must ascend. A message that the job's snapshot includes is skipped, and is in
+        ``covered`` if that snapshot is written.
         """
-        holding = self._jobs.get(event.job) or self.open(event.job, place.partition)
-        source = (place.topic, place.partition)
-        if place.offset <= holding.included.get(source, -1):
+        holding = self._jobs.get(event.job) or self.open(event.job, source[1])
+        if offset <= holding.included.get(source, -1):
             self.skipped += 1
-            if place.offset <= holding.saved.get(source, -1):
-                return [], [handle]
-            holding.handles.append(handle)
-            return [], []
-        holding.included[source] = place.offset
-        holding.handles.append(handle)
+            if offset <= holding.saved.get(source, -1):
+                self.covered.append((source, offset))
+            else:
+                holding.handles.append((source, offset))
+            return []
+        holding.included[source] = offset
+        holding.handles.append((source, offset))
         holding.changed = True
-        holding.published_ns = max(holding.published_ns, event.published_ns or event.end_ns)
+        published_ns = event.published_ns or event.end_ns
+        if published_ns > holding.published_ns:
+            holding.published_ns = published_ns
         holding.seen_ns = now_ns
-        return holding.pipeline.push(event), []
+        return holding.pipeline.push(event)
 
     def tick(self, now_ns: int, quiet_since: Callable[[int], int | None]) -> list[Event]:
         """Tell every job how late it is (the worker's clock, ns) and return the frames and alerts that follow.
@@ -119,12 +115,12 @@ class Holdings(Generic[Handle]):
                 out += events
         return out
 
-    def open(self, job: str, partition: int, now_ns: int = 0) -> _Holding[Handle]:
+    def open(self, job: str, partition: int, now_ns: int = 0) -> _Holding:
         """Hold a job from now on, from its snapshot if there is a usable one.
 
         A snapshot that cannot be used is told in ``unusable``, and the job begins anew.
         """
-        holding = _Holding[Handle](Pipeline(self._config), partition)
+        holding = _Holding(Pipeline(self._config), partition)
         payload = self._load(job)
         if payload is not None:
             try:
@@ -133,7 +129,7 @@ class Holdings(Generic[Handle]):
                 included = {(topic, number): offset for topic, number, offset in listed}
             except (InputError, ValueError, TypeError, msgpack.UnpackException) as error:
                 self.unusable.append(f"snapshot of job {job!r}: {error}")
-                holding = _Holding[Handle](Pipeline(self._config), partition)
+                holding = _Holding(Pipeline(self._config), partition)
             else:
                 holding.included, holding.saved = included, dict(included)
                 holding.published_ns, holding.seen_ns = published_ns, now_ns
@@ -145,7 +141,7 @@ class Holdings(Generic[Handle]):
         changed = [(name, holding) for name, holding in self._jobs.items() if holding.changed or holding.handles]
         return [name for name, _ in sorted(changed, key=lambda entry: -len(entry[1].handles))]
 
-    def checkpoint(self, job: str) -> Checkpoint[Handle]:
+    def checkpoint(self, job: str) -> Checkpoint:
         """Return what must be written before the messages it covers are done with; drop a job that is over."""
         holding = self._jobs[job]
         handles, holding.handles, holding.changed = holding.handles, [], False
@@ -157,7 +153,7 @@ class Holdings(Generic[Handle]):
         payload = msgpack.packb([listed, holding.published_ns, holding.pipeline.snapshot()])
         return Checkpoint(job, holding.partition, payload, handles, dict(holding.included))
 
-    def written(self, checkpoint: Checkpoint[Handle]) -> None:
+    def written(self, checkpoint: Checkpoint) -> None:
         """Take note that a checkpoint is where a successor will find it."""
         holding = self._jobs.get(checkpoint.job)
         if holding is not None:
@@ -168,3 +164,5 @@ class Holdings(Generic[Handle]):
         gone = [name for name, holding in self._jobs.items() if partition is None or holding.partition == partition]
         for name in gone:
             del self._jobs[name]
+        if partition is None:
+            self.covered.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Protocol
 
 from eacgm.errors import DecodeError
 from eacgm.events import (
@@ -16,7 +16,7 @@ from eacgm.events import (
     ProcessEvent,
     SamplesEvent,
 )
-from eacgm.streams.holdings import Place
+from eacgm.streams.holdings import Source
 from eacgm.streams.window import HORIZON_NS
 
 #: what a worker reads
@@ -27,10 +27,10 @@ INPUT_TOPICS: tuple[str, ...] = tuple(
 MOST_KEPT_BYTES = 256 * 1024
 
 
-class Message(NamedTuple):
-    """A message as it stands on its topic."""
+class Record(Protocol):
+    """A message as Kafka's clients hand it out."""
 
-    place: Place
+    offset: int
     key: bytes | None
     value: bytes | None
 
@@ -43,46 +43,55 @@ class Intake:
         self._decode = decode
         self.n_dead = 0
 
-    def read(self, messages: Sequence[Message], now_ns: int) -> list[Event]:
+    def read(self, source: Source, records: Sequence[Record], now_ns: int) -> list[Event]:
         """Return each message's event, or its dead letter; ``now_ns`` is the time here (UTC).
 
         Dead are bytes that do not decode, an event of another topic than the message's, a key that is not the event's
         job (it would be in another partition than the rest of its job), and times more than an hour ahead of now.
         Raises ``RegistryError`` where one of them can be read only once the registry is back; none counts as read then.
         """
-        found = self._decode([message.value or b"" for message in messages])
+        topic, last_ns = source[0], now_ns + HORIZON_NS
+        keys: dict[str, bytes] = {}
         out: list[Event] = []
-        for message, event in zip(messages, found, strict=True):
-            try:
-                if isinstance(event, DecodeError):
-                    raise event
-                self._check(event, message.place, message.key, now_ns)
-            except DecodeError as error:
-                event = self._dead_letter(message, str(error), now_ns)
-            out.append(event)
+        for record, event in zip(records, self._decode([record.value or b"" for record in records]), strict=True):
+            if isinstance(event, DecodeError):
+                reason = str(event)
+            else:
+                key = keys.get(event.job) or keys.setdefault(event.job, event.job.encode())
+                if (
+                    event.topic == topic
+                    and record.key == key
+                    and event.end_ns <= last_ns
+                    and event.published_ns <= last_ns
+                ):
+                    out.append(event)
+                    continue
+                reason = _objection(event, topic, record.key, now_ns)
+            out.append(self._dead_letter(source, record, reason, now_ns))
         return out
 
-    def _dead_letter(self, message: Message, reason: str, now_ns: int) -> DeadLetterEvent:
+    def _dead_letter(self, source: Source, record: Record, reason: str, now_ns: int) -> DeadLetterEvent:
         self.n_dead += 1
         return DeadLetterEvent(
-            job=_text(message.key),
+            job=_text(record.key),
             role="worker",
             start_ns=now_ns,
             end_ns=now_ns,
             published_ns=now_ns,
-            origin=message.place.topic,
-            place=f"partition {message.place.partition} offset {message.place.offset}",
+            origin=source[0],
+            place=f"partition {source[1]} offset {record.offset}",
             reason=reason,
-            payload=(message.value or b"")[:MOST_KEPT_BYTES],
+            payload=(record.value or b"")[:MOST_KEPT_BYTES],
         )
 
-    def _check(self, event: Event, place: Place, key: bytes | None, now_ns: int) -> None:
-        if event.topic != place.topic:
-            raise DecodeError(f"holds a message of {event.topic}; expected one of {place.topic}")
-        if key != event.job.encode():
-            raise DecodeError(f"has the key {_text(key)!r}; expected its job, {event.job!r}")
-        if max(event.end_ns, event.published_ns) > now_ns + HORIZON_NS:
-            raise DecodeError(f"is of {event.end_ns} ns, more than an hour ahead of {now_ns}; mend its node's clock")
+
+def _objection(event: Event, topic: str, key: bytes | None, now_ns: int) -> str:
+    """Return why an event that was decoded is a dead letter."""
+    if event.topic != topic:
+        return f"holds a message of {event.topic}; expected one of {topic}"
+    if key != event.job.encode():
+        return f"has the key {_text(key)!r}; expected its job, {event.job!r}"
+    return f"is of {event.end_ns} ns, more than an hour ahead of {now_ns}; mend its node's clock"
 
 
 def _text(key: bytes | None) -> str:

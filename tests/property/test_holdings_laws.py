@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eacgm.config import Config
 from eacgm.events import AlertEvent, FrameEvent
 from eacgm.schemas.recording import RecordingReader
-from eacgm.streams.holdings import Holdings, Place
+from eacgm.streams.holdings import Holdings
 from eacgm.streams.replay import replay
 
 RECORDING = Path(__file__).parents[1] / "golden" / "recording"
@@ -20,19 +20,19 @@ JOBS = ("one", "two")
 
 @cache
 def topics():
-    """Return the topics' messages in one partition: (place, event), each topic's offsets ascending."""
+    """Return the topics' messages in one partition: (source, offset, event), each topic's offsets ascending."""
     offsets, messages = {}, []
     for event in list(RecordingReader(RECORDING))[:600]:
         for job in JOBS:
             offset = offsets[event.topic] = offsets.get(event.topic, -1) + 1
-            messages.append((Place(event.topic, 0, offset), replace(event, job=job)))
+            messages.append(((event.topic, 0), offset, replace(event, job=job)))
     return messages
 
 
 @cache
 def expected():
     """Return what a pipeline that never died says, by job."""
-    return {job: said(replay([event for _, event in topics() if event.job == job], Config())) for job in JOBS}
+    return {job: said(replay([event for _, _, event in topics() if event.job == job], Config())) for job in JOBS}
 
 
 def said(events):
@@ -50,14 +50,14 @@ class Worker:
 
     def start(self):
         self.holdings = Holdings(Config(), self.table.get)
-        self.at = next((n for n in range(len(topics())) if n not in self.acked), len(topics()))
+        every = ((source, offset) for source, offset, _ in topics())
+        self.at = next((n for n, place in enumerate(every) if place not in self.acked), len(topics()))
 
     def read(self, count):
         for number in range(self.at, min(self.at + count, len(topics()))):
-            place, event = topics()[number]
-            out, done = self.holdings.push(place, event, number, 0)
-            self.out += out
-            self.acked |= set(done)
+            source, offset, event = topics()[number]
+            self.out += self.holdings.push(source, offset, event, 0)
+            self.acked |= set(self.holdings.covered)
         self.at = min(self.at + count, len(topics()))
 
     def checkpoint(self, steps):
@@ -115,20 +115,22 @@ def test_dying_between_any_two_steps_is_invisible(plan):
 
 def test_what_the_snapshot_includes_is_skipped_and_done_with_only_once_it_is_written():
     holdings = Holdings(Config(), lambda job: None)
-    place, event = topics()[0]
-    assert holdings.push(place, event, "first", 0)[1] == []
-    assert holdings.push(place, event, "again", 0) == ([], [])
+    source, offset, event = topics()[0]
+    place = (source, offset)
+    for _ in range(2):
+        assert holdings.push(source, offset, event, 0) == []
     point = holdings.checkpoint(event.job)
-    assert point.handles == ["first", "again"]
-    assert holdings.push(place, event, "once more", 0) == ([], [])  # not written yet
+    assert point.handles == [place, place]
+    assert holdings.push(source, offset, event, 0) == []
+    assert holdings.covered == []  # not written yet
     holdings.written(point)
-    assert holdings.push(place, event, "late", 0) == ([], ["late"])
+    assert holdings.push(source, offset, event, 0) == []
+    assert holdings.covered == [place]
     assert holdings.skipped == 3
 
 
 def test_a_damaged_snapshot_is_told_and_the_job_begins_anew():
     holdings = Holdings(Config(), lambda job: b"rubbish")
-    place, event = topics()[0]
-    holdings.push(place, event, None, 0)
+    holdings.push(*topics()[0], 0)
     assert len(holdings.unusable) == 1
     assert "snapshot of job 'one'" in holdings.unusable[0]

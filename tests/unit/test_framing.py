@@ -36,7 +36,7 @@ def test_a_registry_id_without_a_registry_says_what_to_do():
         (b"\xc3\x01" + b"\xff" * 8, "fingerprint ffffffffffffffff is not ours"),
         (b"\x00" * (MAX_MESSAGE_BYTES + 1), "expected at most"),
         (b"\xc3" * (MAX_MESSAGE_BYTES + 1), "expected at most"),
-        (encode(ALERT)[:-1], "body is no eacgm.alerts.v1 message"),
+        (encode(ALERT)[:-1], "ends before the eacgm.alerts.v1 message does"),
         (encode(ALERT) + b"x", "1 bytes follow"),
     ],
 )

@@ -1,14 +1,16 @@
+from collections import namedtuple
+
 import pytest
 
 from eacgm.errors import RegistryError
 from eacgm.events import CallsEvent, DeadLetterEvent, HostEvent
 from eacgm.schemas import decode, encode
 from eacgm.schemas.framing import Framing
-from eacgm.streams.holdings import Place
-from eacgm.streams.intake import INPUT_TOPICS, MOST_KEPT_BYTES, Intake, Message
+from eacgm.streams.intake import INPUT_TOPICS, MOST_KEPT_BYTES, Intake
 
 NOW_NS = 1_700_000_000_000_000_000
-PLACE = Place(HostEvent.topic, 3, 17)
+SOURCE = (HostEvent.topic, 3)
+Record = namedtuple("Record", "offset key value")
 
 
 def decode_all(payloads):
@@ -16,7 +18,7 @@ def decode_all(payloads):
 
 
 def read(intake, key, value):
-    (event,) = intake.read([Message(PLACE, key, value)], NOW_NS)
+    (event,) = intake.read(SOURCE, [Record(17, key, value)], NOW_NS)
     return event
 
 
@@ -57,7 +59,7 @@ def test_one_dead_letter_among_many_messages_changes_nothing_for_the_others():
     events = [host(rank=rank, cpu_seconds=rank / 4) for rank in range(20)]
     values = [encode(event) for event in events]
     values[7] = values[7][:-3]
-    found = Intake(decode_all).read([Message(PLACE, b"j", value) for value in values], NOW_NS)
+    found = Intake(decode_all).read(SOURCE, [Record(17, b"j", value) for value in values], NOW_NS)
     assert [type(event) for event in found].count(DeadLetterEvent) == 1
     assert [event for place, event in enumerate(found) if place != 7] == events[:7] + events[8:]
 
