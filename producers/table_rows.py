@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eacgm.errors import InputError, UnsupportedError
+from eacgm.errors import InputError
 from eacgm.events import FloatArray, IntArray
 from eacgm.producers.table_csv import csv_blocks
 
@@ -70,7 +70,7 @@ def read_rows(path: Path) -> Iterator[tuple[Rows, Place]]:
     """Yield a table's rows in blocks of bounded size, with where they stand.
 
     Parquet is told by its first bytes, gzip too; all else is CSV. Raises ``InputError`` with file and line for whatever
-    cannot be read, ``UnsupportedError`` where Parquet needs pyarrow.
+    cannot be read.
     """
     metrics: set[str] = set()
     empty = True
@@ -114,11 +114,9 @@ def _check_header(names: Sequence[str], path: str) -> None:
 
 
 def _parquet_blocks(path: Path) -> Iterator[tuple[Columns, Place]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UnsupportedError("Parquet needs pyarrow: pip install 'eacgm[parquet]' (or convert to CSV)") from None
+    import pyarrow
+    import pyarrow.parquet
+
     row = 1
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

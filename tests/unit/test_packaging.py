@@ -62,7 +62,6 @@ def test_lock_pins_every_dependency_with_hashes_and_names_no_host():
     pinned = set(re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE))
     wanted = [
         *PROJECT["project"]["dependencies"],
-        *PROJECT["project"]["optional-dependencies"]["parquet"],
         *PROJECT["dependency-groups"]["dev"],
         *PROJECT["build-system"]["requires"],
     ]
@@ -97,7 +96,7 @@ def normalised(name: str) -> str:
 
 
 def test_whatever_is_imported_is_declared():
-    wanted = PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["parquet"]
+    wanted = PROJECT["project"]["dependencies"]
     declared = {normalised(re.match(r"[\w.-]+", one)[0]) for one in wanted}
     files = [path for package in SETUPTOOLS["packages"] for path in folder_of(package).glob("*.py")]
     # the demo's job runs in another Python, and BCC comes from the distribution (docs/decisions/0002)

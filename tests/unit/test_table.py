@@ -2,7 +2,9 @@ import gzip
 import os
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from eacgm.errors import InputError
 from eacgm.producers import table_csv
@@ -182,8 +184,6 @@ def test_too_many_metrics_look_like_a_swapped_column(write):
 
 
 def test_parquet_gives_the_same_events_as_csv(tmp_path, write):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     text = "time_s,rank,metric,value,node\n0.5,0,a,1.25,n0\n0.75,1,b,2,n0\n1.5,0,a,3,n1\n"
     columns = {
         "time_s": [0.5, 0.75, 1.5],
@@ -209,8 +209,6 @@ def test_parquet_gives_the_same_events_as_csv(tmp_path, write):
     ],
 )
 def test_bad_parquet_cells_are_refused_with_their_row(tmp_path, column, cells, expected):
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     columns = {"time_s": [0.0, 1.0], "rank": [0, 0], "metric": ["a", "a"], "value": [1.0, 2.0], column: cells}
     path = tmp_path / "job.parquet"
     parquet.write_table(pyarrow.table(columns), path)
@@ -218,7 +216,6 @@ def test_bad_parquet_cells_are_refused_with_their_row(tmp_path, column, cells, e
 
 
 def test_damaged_parquet_is_refused(tmp_path):
-    pytest.importorskip("pyarrow")
     path = tmp_path / "job.parquet"
     path.write_bytes(b"PAR1" + bytes(100))
     assert "no readable Parquet" in refusal(path)
