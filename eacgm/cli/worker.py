@@ -108,16 +108,12 @@ def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
 
 def serve(app: object, *, verbose: bool) -> None:
     """Run a Faust application until it is told to stop; raises ``EacgmError`` with what ended it early."""
-    import gc
     import io
     import logging
     from typing import Any, cast
 
     import faust
 
-    # events are many objects without cycles: looking for some after every 700 of them takes a fifth of the time
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     application: Any = app
     worker = faust.Worker(
