@@ -34,10 +34,11 @@ class Event:
     """What every message says: whose interval it is, and when.
 
     ``start_ns`` and ``end_ns`` bound the interval (event time); ``published_ns`` and ``sequence`` are the
-    producer's own order of sending, by which a recording is replayed; ``clock_error_ns`` bounds the node's
-    clock error (adjtimex), None if unknown. ``rank`` is None for a node and for a process of unknown rank;
-    ``pid`` is the host's, 0 for a node; ``role`` is ``rank`` (the training process), ``worker`` (a child of
-    it, such as a data loader) or ``node``. ``lost`` counts what the producer knows it failed to see.
+    producer's own order of sending, by which a recording is replayed and a message that came twice is known (a
+    restarted producer goes on above); ``clock_error_ns`` bounds the node's clock error (adjtimex), None if unknown.
+    ``rank`` is None for a node and for a process of unknown rank; ``pid`` is the host's, 0 for a node; ``role`` is
+    ``rank`` (the training process), ``worker`` (a child of it, such as a data loader) or ``node``. ``lost`` counts
+    what the producer knows it failed to see or to deliver.
     """
 
     topic: ClassVar[str] = ""

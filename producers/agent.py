@@ -52,8 +52,11 @@ class Agent:
 
     ``interval_ms`` is the intervals' length; ``node`` this node's name (default: host name); ``job`` names ranks that
     tell none; ``only_jobs`` leaves all other jobs out; ``root`` is where /proc and /sys are found; ``trace`` False does
-    without eBPF. Where eBPF is not to be had, ``failure`` says why, the coverage of all layers is ``failed``, and what
-    /proc gives is published all the same. Not for several threads: one calls ``run``, or ``collect`` and ``close``.
+    without eBPF; ``unsent`` returns how many published events were lost on their way since it was last asked, which
+    the next node events tell. Where eBPF is not to be had, ``failure`` says why, the coverage of all layers is
+    ``failed``, and what /proc gives is published all the same.
+
+    Not for several threads: one calls ``run``, or ``collect`` and ``close``.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Agent:
         root: Path = Path("/"),
         trace: bool = True,
         clock: Callable[[], clocks.ClockReading] = clocks.read,
+        unsent: Callable[[], int] = lambda: 0,
     ) -> None:
         folder = str(root).rstrip("/")
         self._publish = publish
@@ -79,7 +83,10 @@ class Agent:
         self._told: dict[int, _Told] = {}
         self._jobs: dict[str, _Job] = {}
         self._cost = CostMeter()
-        self._sequence = 0
+        self._unsent = unsent
+        # microseconds: a restarted agent goes on above the numbers of the one before, so that an event is known by its
+        # number as one that was delivered twice (docs/decisions/0044)
+        self._sequence = time.time_ns() // 1000
         self._published_ns = 0
         self._offset_ns = clock().offset_ns
         self._end_ns = self._now_ns()
@@ -185,11 +192,12 @@ class Agent:
             job = told.process.identity.job
             self._jobs[job] = _Job(max(told.process.incarnation, self._newest(job)), interval.end_ns)
         readings = self._host.node(monotonic_ns) | {"net_retransmits": seen.unattributed_retransmits}
+        lost = seen.lost + (self._unsent() if self._jobs else 0)
         for job, known in list(self._jobs.items()):
             if interval.end_ns - known.alive_ns > LINGER_NS:
                 del self._jobs[job]
             else:
-                self._send(node_event(job, known.incarnation, readings, seen.lost, interval))
+                self._send(node_event(job, known.incarnation, readings, lost, interval))
 
     def _newest(self, job: str) -> int:
         return self._jobs[job].incarnation if job in self._jobs else 0

@@ -21,7 +21,9 @@ PATIENCE_MS = 300_000
 
 
 class Publisher:
-    """Publishes events from any thread; never blocks whoever publishes, and never raises for a broker that is away.
+    """Publishes events from any thread and never raises for a broker that is away.
+
+    The first event of each topic may wait for the schema registry, a few seconds at most: ``outbox`` does not wait.
 
     ``delivered``, ``failed`` (the brokers refused them, or were away too long) and ``dropped`` (no room left) count
     events.

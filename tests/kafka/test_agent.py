@@ -10,10 +10,11 @@ from itertools import pairwise
 import pytest
 from fleet import PARTITIONS
 
-from eacgm.events import HostEvent, ProcessEvent
+from eacgm.events import CallsEvent, CollectivesEvent, HostEvent, ProcessEvent
 from eacgm.kafka.clients import open_admin, open_consumer
 from eacgm.kafka.complaints import Complaints
 from eacgm.kafka.connection import Connection
+from eacgm.kafka.spool import DiskBacklog
 from eacgm.kafka.topics import create, wanted
 from eacgm.schemas import decode
 
@@ -36,8 +37,9 @@ def ranks():
         process.wait()
 
 
-def start(connection, log):
+def start(connection, log, *options):
     command = [sys.executable, "-m", "eacgm", "agent", "--bootstrap", connection.bootstrap, "--interval-ms", "500"]
+    command += options
     return subprocess.Popen(command, stderr=log, text=True)
 
 
@@ -94,8 +96,64 @@ def start_ns(event):
     return event.start_ns
 
 
-def test_an_absent_broker_is_told_in_one_line():
-    command = [sys.executable, "-m", "eacgm", "agent", "--bootstrap", "127.0.0.1:1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert "127.0.0.1:1" in done.stderr.splitlines()[-1]
+def test_an_agent_begins_without_a_broker_dies_and_loses_nothing_that_was_spooled(new_broker, ranks, tmp_path):
+    broker = new_broker()
+    connection = Connection(bootstrap=broker.bootstrap)
+    complaints = Complaints(connection)
+    create(open_admin(connection, complaints), wanted(PARTITIONS, 1))
+    broker.nodes[0].kill()
+    spool, log = tmp_path / "spool", (tmp_path / "log").open("w+")
+    agent = start(connection, log, "--spool", str(spool))
+    try:
+        until = time.monotonic() + 60
+        while sum(path.stat().st_size for path in spool.glob("*.spool")) < 20_000:
+            assert time.monotonic() < until, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        agent.kill()
+        agent.wait()
+        kept = DiskBacklog(spool, 10**9)
+        spooled = {decode(letter.value).sequence for letter in kept.head(10**9)}
+        kept.close()
+        agent = start(connection, log, "--spool", str(spool))
+        time.sleep(5)
+        broker.nodes[0].start()
+        consumer = open_consumer(connection, complaints, {"group.id": "spool", "auto.offset.reset": "earliest"})
+        consumer.subscribe([kind.topic for kind in (HostEvent, ProcessEvent, CallsEvent, CollectivesEvent)])
+        found = messages(consumer, ranks, lambda some: spooled <= {event.sequence for event in some})
+        consumer.close()
+        assert spooled <= {event.sequence for event in found}
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(60) == 0
+    finally:
+        agent.kill()
+        agent.wait()
+        log.close()
+    text = (tmp_path / "log").read_text()
+    assert "Kafka is away: readings wait until it is back" in text
+    assert " 0 waiting, 0 failed, 0 dropped" in text.splitlines()[-1]
+    for rank in (0, 1):
+        hosts = [event for event in found if isinstance(event, HostEvent) and event.rank == rank]
+        assert [event.sequence for event in hosts] == sorted({event.sequence for event in hosts})
+
+
+def agent(*arguments, env=None):
+    command = [sys.executable, "-m", "eacgm", "agent", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+
+
+def test_what_waiting_cannot_mend_is_told_in_one_line(kafka_broker, sasl_broker, tmp_path):
+    unknown = agent("--bootstrap", "no-such-host.invalid:9092")
+    assert unknown.returncode == 1
+    assert "no-such-host.invalid" in unknown.stderr.splitlines()[-1]
+    secret = tmp_path / "password"
+    secret.write_text("wrong")
+    refused = agent(
+        "--bootstrap", sasl_broker.bootstrap, "--user", "nobody", "--password-file", str(secret),
+        "--ca", str(sasl_broker.certificates.authority),
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "authentication failed for user nobody" in refused.stderr.splitlines()[-1]
+    (tmp_path / "file").write_text("")
+    spool = agent("--bootstrap", kafka_broker.bootstrap, "--spool", str(tmp_path / "file" / "spool"))
+    assert spool.returncode == 1
+    assert all("Traceback" not in done.stderr for done in (unknown, refused, spool))

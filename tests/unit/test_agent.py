@@ -152,9 +152,24 @@ def test_the_node_event_comes_last(v2):
 def test_sequence_and_publication_only_grow(v2):
     for second in range(1, 6):
         v2.at(second)
-    assert [event.sequence for event in v2.events] == list(range(1, len(v2.events) + 1))
+    first = v2.events[0].sequence
+    assert [event.sequence for event in v2.events] == list(range(first, first + len(v2.events)))
     published = [event.published_ns for event in v2.events]
     assert published == sorted(set(published))
+
+
+def test_a_restarted_agent_goes_on_above_the_numbers_of_the_one_before(v2):
+    v2.at(1)
+    again = Run(v2.root)
+    again.at(1)
+    assert again.events[0].sequence > v2.events[-1].sequence
+
+
+def test_what_was_lost_on_its_way_is_told_once_by_the_next_node_events(tmp_path):
+    root = Path(shutil.copytree(FIXTURES / "node_v2", tmp_path / "v2", symlinks=True))
+    losses = [0, 7, 0]
+    run = Run(root, unsent=lambda: losses.pop(0))
+    assert [run.at(second)[-1].lost for second in (1, 2, 3)] == [0, 7, 0]
 
 
 def test_every_event_survives_its_encoding(v1, v2):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from eacgm.kafka import agent_readings
 from eacgm.streams import worker_readings
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_every_service_is_pinned_looked_after_and_keeps_its_data():
             source = mount.split(":")[0]
             assert source in volumes or source.startswith("/sys/") or (ROOT / source).exists(), mount
     looked_after = {name for name, service in content["services"].items() if "healthcheck" in service}
-    assert looked_after >= {"kafka", "registry", "worker-1", "worker-2", "prometheus", "grafana"}
+    assert looked_after >= {"kafka", "registry", "agent", "worker-1", "worker-2", "prometheus", "grafana"}
 
 
 def test_the_agent_has_no_more_power_than_it_needs_and_workers_have_none():
@@ -77,7 +78,8 @@ def test_the_commands_are_commands_of_ours():
 
 
 def test_dashboards_and_rules_ask_for_metrics_that_exist():
-    names = set(re.findall(r'"(eacgm_\w+)"', Path(worker_readings.__file__).read_text()))
+    sources = (worker_readings, agent_readings)
+    names = {name for one in sources for name in re.findall(r'"(eacgm_\w+)"', Path(one.__file__).read_text())}
     told = names | {f"{name}_total" for name in names}
     asked = (ROOT / "deploy" / "rules.yml").read_text()
     for path in (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"):
