@@ -116,6 +116,11 @@ class RecordingReader:
         self.read_bytes = 0
         self.count = 0
 
+    @property
+    def share(self) -> float | None:
+        """How much of the recording has been read (0-1), None if nobody can know."""
+        return min(self.read_bytes / self.total_bytes, 1.0) if self.total_bytes else None
+
     def __iter__(self) -> Iterator[Event]:
         """Yield every event, oldest publication first; raises ``InputError`` if there is none."""
         self.count = self.read_bytes = 0

@@ -30,9 +30,14 @@ MOST_KEPT_BYTES = 256 * 1024
 class Record(Protocol):
     """A message as Kafka's clients hand it out."""
 
-    offset: int
-    key: bytes | None
-    value: bytes | None
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+
+    @property
+    def key(self) -> bytes | None: ...  # noqa: D102
+
+    @property
+    def value(self) -> bytes | None: ...  # noqa: D102
 
 
 class Intake:

@@ -59,6 +59,9 @@ COMMANDS: dict[str, Entry] = {
     "simulate": Entry("eacgm.cli.simulate", "Write the recording of a seeded cluster with planted faults."),
     "agent": Entry("eacgm.cli.agent", "Watch this machine's jobs and send what is seen to Kafka."),
     "worker": Entry("eacgm.cli.worker", "The pipeline on Kafka; more workers of a group share the jobs."),
+    "alerts": Entry("eacgm.cli.alerts", "Print the alerts that workers write to Kafka."),
+    "publish": Entry("eacgm.cli.publish", "A recording to Kafka, as fast as it was or faster."),
+    "record": Entry("eacgm.cli.record", "A stretch of Kafka's topics to a recording."),
     "topics": Entry("eacgm.cli.topics", "Create or check the topics on a Kafka cluster."),
     "bench": Entry("eacgm.cli.bench", "The project's benchmarks, and judging a folder of cases."),
 }

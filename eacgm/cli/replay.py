@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from eacgm.cli.options import config_options, instant, json_option
+from eacgm.cli.differences import print_differences, second_topic
+from eacgm.cli.options import config_options, instant, job_name, json_option
 from eacgm.cli.output import Progress, note, show
+from eacgm.cli.sources import check_order, opened
 from eacgm.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,50 +22,71 @@ if TYPE_CHECKING:
 
 
 @click.command("replay")
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source")
 @click.option("--since", callback=instant, metavar="TIME", help="Leave out what began before (RFC 3339 or seconds).")
 @click.option("--until", callback=instant, metavar="TIME", help="Leave out what ended later (RFC 3339 or seconds).")
+@click.option("--job", callback=job_name, metavar="NAME", help="Only this job.")
+@click.option("--alerts-topic", metavar="TOPIC", help="Also write the alerts to this topic, made if need be.")
+@click.option("--compare", metavar="OLD", help="Tell which incidents are new, gone, changed: JSON lines or a topic.")
 @config_options
 @json_option
-def command(source: Path, since: int | None, until: int | None, config: Config, as_json: bool) -> None:
+def command(
+    source: str,
+    since: int | None,
+    until: int | None,
+    job: str | None,
+    alerts_topic: str | None,
+    compare: str | None,
+    config: Config,
+    as_json: bool,
+) -> None:
     """Run a recording through the detector and print its alerts; the same recording gives the same alerts.
 
-    SOURCE is a folder that `eacgm run --record`, `eacgm import` or `eacgm simulate` wrote. With --json, one alert a
-    line on standard output.
+    SOURCE is a folder that `eacgm run --record`, `eacgm record`, `eacgm import` or `eacgm simulate` wrote, or
+    kafka://HOST:PORT, whose topics are read up to now; how to log in there is taken from EACGM_KAFKA_*. With --json,
+    one alert a line on standard output, then one difference a line.
 
     \b
     Example:
       eacgm replay recording --since 2026-01-01T00:02:00Z --json
+      eacgm replay kafka://kafka:9092 --since 2026-01-01T00:00:00Z --compare eacgm.alerts.v1
     """  # noqa: D301 - click reads the backspace as: keep these lines
     from eacgm.cli.live import print_alert
     from eacgm.events import AlertEvent, FrameEvent
-    from eacgm.schemas.recording import RecordingReader
     from eacgm.streams.replay import replay
 
-    if since is not None and until is not None and since >= until:
-        raise click.BadParameter("is not before --until", param_hint="--since")
-    alerts = incidents = windows = 0
+    check_order(since, until)
+    alerts: list[AlertEvent] = []
+    incidents = windows = 0
     last: ReplayProgress | None = None
-    with told_warnings(), Progress("replaying") as progress:
+    with ExitStack() as stack:
+        stack.enter_context(told_warnings())
+        write = stack.enter_context(second_topic(source, alerts_topic)) if alerts_topic else None
+        events = stack.enter_context(opened(source, since, until, job))
+        progress = stack.enter_context(Progress("replaying"))
 
         def on_progress(now: ReplayProgress) -> None:
             nonlocal last
             last = now
             progress.update(**_numbers(now, windows), incidents=incidents)
 
-        for event in replay(RecordingReader(source), config, since_ns=since, until_ns=until, on_progress=on_progress):
+        for event in replay(events, config, since_ns=since, until_ns=until, job=job, on_progress=on_progress):
             if isinstance(event, FrameEvent):
                 windows += 1
             elif isinstance(event, AlertEvent):
-                alerts += 1
+                alerts.append(event)
                 incidents += event.state == "open"
                 progress.pause()
                 print_alert(event, as_json=as_json)
+                if write is not None:
+                    write(event)
     assert last is not None
     if not last.events:
-        raise InputError("no event lies between --since and --until; widen them", path=str(source))
+        raise InputError("no event lies between --since and --until; widen them", path=source)
     if not as_json:
         note(f"incidents: {show(incidents)}, in {_closing(last, windows)}")
+    if compare is not None:
+        print_differences(source, compare, alerts, (since, min(until or last.time_ns, last.time_ns)), as_json=as_json)
 
 
 def _numbers(now: ReplayProgress, windows: int) -> dict[str, Any]:

@@ -42,13 +42,21 @@ class Publisher:
         """How many events wait to be delivered."""
         return len(self._producer)
 
-    def publish(self, event: Event) -> None:
-        """Hand one event to the producer."""
+    def publish(self, event: Event, *, topic: str | None = None, time_ms: int | None = None) -> None:
+        """Hand one event to the producer, for its own topic unless told otherwise.
+
+        ``time_ms`` is the message's time on Kafka (UTC ms), by default that of the call.
+        """
         headers: Any = alert_headers(event) if isinstance(event, AlertEvent) else None
         value = self._framing.encode(event)
         try:
             self._producer.produce(
-                event.topic, key=event.job.encode(), value=value, headers=headers, on_delivery=self._note
+                topic or event.topic,
+                key=event.job.encode(),
+                value=value,
+                headers=headers,
+                on_delivery=self._note,
+                timestamp=time_ms or 0,  # librdkafka's word for now
             )
         except (BufferError, KafkaException):
             with self._lock:

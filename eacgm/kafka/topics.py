@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from eacgm.errors import ConfigError
-from eacgm.events import AlertEvent, DeadLetterEvent, FrameEvent, ProcessEvent, event_classes
+from eacgm.events import AlertEvent, DeadLetterEvent, FrameEvent, event_classes
 from eacgm.kafka.clients import MAX_BATCH_BYTES, refusal
 
 REQUEST_SECONDS = 30.0
@@ -80,9 +80,12 @@ def wanted(partitions: int, replicas: int, worker: str = WORKER) -> tuple[Topic,
     return tuple(found)
 
 
+def like_alerts(name: str, replicas: int) -> Topic:
+    """Return a topic for the alerts of a second look: as the alerts' own, of one partition."""
+    return Topic(name, 1, replicas, _settings(AlertEvent.topic, replicas))
+
+
 def _settings(name: str, replicas: int) -> dict[str, str]:
-    if name == ProcessEvent.topic:
-        return _compacted(replicas)
     retention_ms = _RETENTION_MS.get(name, _USUAL_RETENTION_MS)
     return {"cleanup.policy": "delete", "retention.ms": str(retention_ms), **_common(replicas)}
 

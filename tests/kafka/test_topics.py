@@ -67,7 +67,7 @@ def test_create_and_check_from_the_command_line(own_broker, schema_registry):
     described = found.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in expected])
     policies = {resource.name: future.result(30)["cleanup.policy"].value for resource, future in described.items()}
     compacted = {name for name, policy in policies.items() if policy == "compact"}
-    assert compacted == {"eacgm.processes.v1", "eacgm-worker-snapshots-changelog"}
+    assert compacted == {"eacgm-worker-snapshots-changelog"}
 
     other = topics("check", "--bootstrap", own_broker.bootstrap, "--partitions", "6")
     assert other.returncode == 1

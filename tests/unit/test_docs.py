@@ -13,7 +13,7 @@ from eacgm.streams.diagnose import CONSEQUENCES
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: commands whose page has another name
-PAGES = {"topics": "kafka"}
+PAGES = {"topics": "kafka", "publish": "reanalysis", "record": "reanalysis"}
 #: options of many commands, told once
 SHARED = {"--config", "--set", "--json", "--help"} | set(
     re.findall(r"--[a-z-]+", (DOCS / "kafka.md").read_text().split("## Topics")[0])

@@ -1,6 +1,6 @@
 import pytest
 
-from eacgm.events import FrameEvent, HostEvent
+from eacgm.events import FrameEvent, HostEvent, ProcessEvent
 from eacgm.schemas.recording import RecordingReader, RecordingWriter
 from eacgm.streams.replay import replay
 
@@ -49,3 +49,21 @@ def test_progress_is_reported_to_the_end(events, tmp_path):
     ((events_pushed, skipped, share),) = reports
     assert (events_pushed, skipped) == (60, 30)
     assert share == 1.0
+
+
+def test_who_the_processes_are_is_known_from_before_a_stretch(events):
+    told = [
+        ProcessEvent(
+            job="j", rank=rank, pid=rank + 1, world_size=5, start_ns=0, end_ns=SECOND, published_ns=SECOND, state=state
+        )
+        for rank, state in ((0, "running"), (4, "exited"))
+    ]
+    frames = [e for e in replay([*told, *events], since_ns=5 * SECOND) if isinstance(e, FrameEvent)]
+    assert frames[0].start_ns == 5 * SECOND
+    assert frames[0].ranks.tolist() == [0, 1, 2, 3, 4]  # the world's size was told before
+    assert list(replay([*told, *events], since_ns=SECOND * 100)) == []
+
+
+def test_one_job_can_be_picked(events):
+    others = [HostEvent(job="other", rank=7, start_ns=e.start_ns, end_ns=e.end_ns) for e in events]
+    assert list(replay(sorted([*events, *others], key=lambda e: e.end_ns), job="j")) == list(replay(events))

@@ -1,0 +1,125 @@
+"""Alerts from their topic, each once however often it was written."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from types import TracebackType
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from eacgm.errors import BrokerError, DecodeError
+from eacgm.events import AlertEvent
+from eacgm.kafka.clients import open_consumer, reach, refusal
+from eacgm.kafka.complaints import Complaints
+from eacgm.kafka.connection import Connection
+from eacgm.schemas.framing import Framing
+from eacgm.schemas.registry import Registry
+
+#: ids that are remembered: a worker that takes over repeats at most some seconds
+MOST_IDS = 100_000
+REQUEST_SECONDS = 10.0
+#: nothing came for so long though alerts are known to be there
+PATIENCE_SECONDS = 30.0
+_MS = 1_000_000
+_END = -1
+
+
+class AlertReader:
+    """Reads a topic's alerts from a time on, in the order of publication within each job.
+
+    Repetitions (same ``id``) are left out and counted in ``repeated``, messages that are no alert in ``dead``. A
+    context manager. Raises ``BrokerError`` where the brokers do not answer or the topic is missing.
+    """
+
+    def __init__(self, connection: Connection, *, topic: str = AlertEvent.topic, since_ns: int | None = None) -> None:
+        """Connect; ``since_ns`` (UTC ns) None begins with the oldest alert that is there."""
+        self._complaints = Complaints(connection)
+        settings = {"group.id": "eacgm-alerts", "auto.offset.reset": "earliest"}
+        self._consumer: Consumer = open_consumer(connection, self._complaints, settings)
+        self._registry = Registry(connection.registry) if connection.registry is not None else None
+        self._framing = Framing(self._registry)
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self.repeated = self.dead = 0
+        present = reach(self._consumer, self._complaints).topics
+        if topic not in present:
+            hint = f"eacgm topics create --bootstrap {connection.bootstrap}"
+            raise BrokerError(f"no topic {topic} at {connection.bootstrap}; run: {hint}")
+        try:
+            self._begin([TopicPartition(topic, number) for number in sorted(present[topic].partitions)], since_ns)
+        except KafkaException as error:
+            raise refusal(error) from None
+
+    def __enter__(self) -> AlertReader:
+        """Return the reader itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+        if self._registry is not None:
+            self._registry.close()
+
+    def to_the_end(self) -> Iterator[AlertEvent]:
+        """Yield the alerts that were there when the reader was opened."""
+        heard_seconds = time.monotonic()
+        while self._open:
+            alerts = self.poll(1.0)
+            if alerts:
+                heard_seconds = time.monotonic()
+                yield from alerts
+            self._look_at_positions()
+            if time.monotonic() - heard_seconds > PATIENCE_SECONDS:
+                raise self._complaints.error()
+
+    def poll(self, seconds: float) -> list[AlertEvent]:
+        """Return what comes within so many seconds; brokers that are away are waited for."""
+        found: list[AlertEvent] = []
+        for message in self._consumer.consume(500, timeout=seconds):
+            error = message.error()
+            if error is not None:
+                if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+                    raise refusal(KafkaException(error))
+                continue
+            alert = self._alert(message.value() or b"")
+            if alert is not None:
+                found.append(alert)
+        return sorted(found, key=lambda alert: alert.published_ns)
+
+    def _begin(self, partitions: list[TopicPartition], since_ns: int | None) -> None:
+        marks = {
+            one.partition: self._consumer.get_watermark_offsets(one, timeout=REQUEST_SECONDS) for one in partitions
+        }
+        starts = {number: low for number, (low, _) in marks.items()}
+        if since_ns is not None:
+            asked = [TopicPartition(one.topic, one.partition, max(since_ns // _MS, 0)) for one in partitions]
+            for one in self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS):
+                starts[one.partition] = marks[one.partition][1] if one.offset <= _END else one.offset
+        #: partition -> the offset at which it ended when reading began, as long as it was not reached
+        self._open = {number: high for number, (_, high) in marks.items() if starts[number] < high}
+        self._topic = partitions[0].topic
+        self._consumer.assign([TopicPartition(self._topic, number, start) for number, start in starts.items()])
+
+    def _look_at_positions(self) -> None:
+        asked = [TopicPartition(self._topic, number) for number in self._open]
+        for one in self._consumer.position(asked) if asked else ():
+            if one.offset >= self._open[one.partition]:
+                del self._open[one.partition]
+
+    def _alert(self, payload: bytes) -> AlertEvent | None:
+        try:
+            alert = self._framing.decode(payload, AlertEvent.topic)
+        except DecodeError:
+            self.dead += 1
+            return None
+        assert isinstance(alert, AlertEvent)
+        if alert.id in self._seen:
+            self.repeated += 1
+            return None
+        self._seen[alert.id] = None
+        if len(self._seen) > MOST_IDS:
+            self._seen.popitem(last=False)
+        return alert
