@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -96,11 +97,11 @@ def _whole(value: Any) -> int:
     return value
 
 
-def run_case(case: Path, config: Config) -> Verdict:
-    """Import, replay and judge one case; its name is the job's."""
+def run_case(case: Path, config: Config, folders: list[Path] | None = None) -> Verdict:
+    """Import, replay and judge one case; its name is the job's. Its temporary folder is put into ``folders``."""
     expected = read_expectation(case / EXPECTED)
     statistics = ImportStatistics()
-    with _temporary_folder() as temporary:
+    with _temporary_folder([] if folders is None else folders) as temporary:
         recording = temporary / "recording"
         with RecordingWriter(recording) as writer:
             for event in table_events([telemetry_of(case)], case.name, statistics):
@@ -112,10 +113,11 @@ def run_case(case: Path, config: Config) -> Verdict:
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def _temporary_folder(folders: list[Path]) -> Iterator[Path]:
     """Yield a folder that is removed at the end; SIGTERM waits while it is being made and while it is removed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     folder = tempfile.TemporaryDirectory(prefix="eacgm-case-")
+    folders.append(Path(folder.name))
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield Path(folder.name)
@@ -166,9 +168,12 @@ def _end_with_parent(parent: int) -> None:
 def _run_or_end(case: Path, config: Config) -> Verdict:
     """Run a case; if the worker is told to end meanwhile, it does so once the temporary folder is gone."""
     signal.signal(signal.SIGTERM, _end)
+    folders: list[Path] = []
     try:
-        return run_case(case, config)
+        return run_case(case, config, folders)
     except SystemExit as order:
+        for folder in folders:  # the order may have come while it was being removed
+            shutil.rmtree(folder, ignore_errors=True)
         # the pool would take it for the case's failure and go on with the next one
         os._exit(int(order.code or 0))
     finally:
@@ -176,4 +181,6 @@ def _run_or_end(case: Path, config: Config) -> Verdict:
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
+    # once is enough: a second order would come in the way of tidying up after the first
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
