@@ -23,6 +23,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "detectors": Benchmark("eacgm.bench.detectors", "Average precision on labelled data, against baselines.", True),
     "pipeline": Benchmark("eacgm.bench.pipeline", "Rank-windows/s from decoded events to verdict, room by room."),
     "worker": Benchmark("eacgm.bench.worker", "Rank-windows/s of a worker from topics to verdict; needs a broker."),
+    "takeover": Benchmark("eacgm.bench.takeover", "Seconds until a killed worker's jobs go on; needs a broker."),
+    "soak": Benchmark("eacgm.bench.soak", "A worker's memory over twenty minutes; needs a broker."),
+    "delivery": Benchmark("eacgm.bench.delivery", "Seconds from an event to its frame and alert; needs a broker."),
 }
 
 
