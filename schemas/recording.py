@@ -136,19 +136,25 @@ class RecordingReader:
         if topic not in EVENT_OF_TOPIC:
             raise InputError(f"unknown topic {topic!r}; expected one of {', '.join(EVENT_OF_TOPIC)}", path=str(path))
         count = done_bytes = 0
+        n_refused, first_refusal = 0, ""
         with path.open("rb") as stream:
             for block, at_bytes in self._blocks(path, stream, topic):
                 self.read_bytes += stream.tell() - done_bytes
                 done_bytes = stream.tell()
                 try:
                     for record in block:
-                        yield _event(topic, record, path, count)
-                        count += 1
-                except InputError:
-                    raise
+                        try:
+                            yield from_record(topic, record)
+                            count += 1
+                        except DecodeError as error:
+                            n_refused += 1
+                            first_refusal = first_refusal or f"record {count + n_refused}: {error}"
                 except Exception as error:  # noqa: BLE001 - fastavro raises whatever the bytes provoke
                     _warn(path, at_bytes, count, error)
-                    return
+                    break
+        if n_refused:
+            message = f"{path}: {n_refused:,} records are no events and are left out, the first: {first_refusal}"
+            warnings.warn(message, RecordingWarning, stacklevel=2)
 
     def _blocks(self, path: Path, stream: BinaryIO, topic: str) -> Iterator[tuple[Any, int]]:
         """Yield each block with the offset at which it begins; stop with a warning where the file was cut off."""
@@ -180,13 +186,6 @@ class RecordingReader:
                 return
             count += block.num_records
             yield block, at_bytes
-
-
-def _event(topic: str, record: Any, path: Path, count: int) -> Event:
-    try:
-        return from_record(topic, record)
-    except DecodeError as error:
-        raise InputError(str(error), path=str(path), place=f"record {count + 1}") from None
 
 
 def _record_name(schema: Any) -> str:

@@ -71,6 +71,11 @@ def _by_kind(events: list[Event]) -> _Kinds:
     return kinds
 
 
+#: a world size is believed at once up to this, beyond it once a 64th of its ranks have been heard of
+WORLD_AT_ONCE = 4096
+WORLD_SHARE = 64
+
+
 class Join:
     """Joins the windows of one incarnation of a job."""
 
@@ -177,7 +182,7 @@ class Join:
         ranks = set().union(*[of_kind.ranks for of_kind in told if of_kind.ranks is not self.roster.rank_list])
         for event in processes.events:
             size = event.world_size
-            if size is not None and len(self.roster) < size <= self._config.max_ranks:
+            if size is not None and len(self.roster) < size <= self._believable(len(ranks)):
                 ranks.update(range(size))
         if ranks <= self.roster.rows.keys():
             return None
@@ -187,6 +192,11 @@ class Join:
         for of_kind in told:
             of_kind.keep(self.roster.rows)
         return moved
+
+    def _believable(self, n_told: int) -> int:
+        """Return how many ranks a single process can make us expect: a row each is kept for them, silent or not."""
+        known = max(len(self.roster), n_told)
+        return min(max(WORLD_AT_ONCE, known * WORLD_SHARE), self._config.max_ranks)
 
     def _rows(self, ranks: list[Any]) -> IntArray:
         if ranks is self.roster.rank_list or ranks == self.roster.rank_list:

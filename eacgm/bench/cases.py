@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import shutil
 import signal
@@ -86,9 +87,16 @@ def _expected_alert(alert: Any) -> ExpectedAlert:
     return ExpectedAlert(
         causes=tuple(str(cause) for cause in alert["cause"]),
         ranks=None if ranks is None else tuple(_whole(rank) for rank in ranks),
-        onset_s=float(alert["onset_s"]),
-        max_delay_s=float(alert["max_delay_s"]),
+        onset_s=_finite(alert["onset_s"]),
+        max_delay_s=_finite(alert["max_delay_s"]),
     )
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is no number of seconds")
+    return number
 
 
 def _whole(value: Any) -> int:

@@ -102,3 +102,14 @@ def test_a_case_whose_table_is_bad_stops_the_run_with_its_place(make_case, tmp_p
     make_case("bad", expectation(), "time_s,rank,metric,value\n0,0,a,x\n")
     with pytest.raises(InputError, match=r"telemetry\.csv: line 2"):
         run_cases(find_cases(tmp_path), Config(), 1)
+
+
+@pytest.mark.parametrize("onset", [float("inf"), float("nan")])
+def test_an_onset_that_never_comes_is_refused(make_case, onset):
+    case = make_case("never", expectation(), ROWS)
+    path = case / "expected.json"
+    told = json.loads(path.read_text())
+    told["alerts"][0]["onset_s"] = onset
+    path.write_text(json.dumps(told))
+    with pytest.raises(InputError, match="is no number of seconds"):
+        read_expectation(path)

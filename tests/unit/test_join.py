@@ -141,3 +141,10 @@ def test_the_order_of_events_does_not_matter(join):
     assert one.hosts.events == other.hosts.events
     assert one.calls.events == other.calls.events
     assert one.ranks.tolist() == other.ranks.tolist()
+
+
+def test_one_process_alone_is_not_believed_a_huge_world(join):
+    assert close(join, event(ProcessEvent, 1, world_size=60_000)).ranks.tolist() == [1]
+    told = [event(ProcessEvent, rank, world_size=60_000) for rank in range(1000)]
+    assert close(join, *told, second=1).ranks.size == 60_000
+    assert close(Join(JoinConfig()), event(ProcessEvent, 0, world_size=4096)).ranks.size == 4096
