@@ -1,10 +1,14 @@
-"""State to bytes and back: msgpack, arrays raw, events in Avro, all of it compressed. Nothing is ever executed."""
+"""State to bytes and back: msgpack, arrays raw, events in Avro, all of it compressed. Nothing is ever executed.
+
+A snapshot is the magic word, a byte of version, the body's size (8 bytes, little-endian) and the body by zstd.
+"""
 
 from __future__ import annotations
 
-import zlib
+import struct
 from typing import Any
 
+import cramjam
 import msgpack
 import numpy as np
 
@@ -13,9 +17,12 @@ from eacgm.events import Event
 from eacgm.schemas import decode, encode
 
 MAGIC = b"eACGMs"
-VERSION = 1
+VERSION = 2
 #: a larger snapshot is refused before it is unpacked
-MAX_BYTES = 4 * 1024**3
+MAX_BYTES = 2 * 1024**3
+#: a fifth of zlib's time for a little less of its size
+_LEVEL = 1
+_SIZE = struct.Struct("<Q")
 _ARRAY = 1
 _EVENT = 2
 
@@ -27,7 +34,7 @@ def pack(state: dict[str, Any]) -> bytes:
     {'a': array([0, 1]), 3: None}
     """
     body = msgpack.packb(state, default=_extension)
-    return MAGIC + bytes([VERSION]) + zlib.compress(body, 1)
+    return MAGIC + bytes([VERSION]) + _SIZE.pack(len(body)) + bytes(cramjam.zstd.compress(body, level=_LEVEL))
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
@@ -38,10 +45,7 @@ def unpack(payload: bytes) -> dict[str, Any]:
     if version != VERSION:
         raise InputError(f"snapshot of version {version}; this eACGM reads version {VERSION}: start without it")
     try:
-        inflate = zlib.decompressobj()
-        body = inflate.decompress(payload[len(MAGIC) + 1 :], MAX_BYTES)
-        if not inflate.eof:
-            raise ValueError("truncated or too large")
+        body = _inflated(payload[len(MAGIC) + 1 :])
         state = msgpack.unpackb(
             body, ext_hook=_object, strict_map_key=False, max_bin_len=MAX_BYTES, max_ext_len=MAX_BYTES
         )
@@ -50,6 +54,17 @@ def unpack(payload: bytes) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise InputError("damaged snapshot (no state in it); start without it")
     return state
+
+
+def _inflated(payload: bytes) -> bytearray:
+    """Return a snapshot's body; raises whatever damaged bytes provoke."""
+    (size,) = _SIZE.unpack_from(payload)
+    if size > MAX_BYTES:
+        raise ValueError(f"body of {size} bytes; expected at most {MAX_BYTES}")
+    body = bytearray(size)
+    if cramjam.zstd.decompress_into(payload[_SIZE.size :], body) != size:
+        raise ValueError("body of another size than it says")
+    return body
 
 
 def _extension(value: Any) -> Any:

@@ -30,6 +30,8 @@ def test_everything_comes_back_as_it_was():
         (MAGIC + b"\x63" + b"zz", "version 99"),
         (pack({"a": 1})[:-3], "damaged"),
         (pack({"a": 1})[:8] + b"\0\0\0\0", "damaged"),
+        (MAGIC + b"\x02" + (2**60).to_bytes(8, "little") + pack({"a": 1})[15:], "damaged"),
+        (MAGIC + b"\x02" + (1000).to_bytes(8, "little") + pack({"a": 1})[15:], "damaged"),
     ],
 )
 def test_foreign_bytes_are_refused_in_one_line(payload, message):
