@@ -153,7 +153,8 @@ class RecordingReader:
                     _warn(path, at_bytes, count, error)
                     break
         if n_refused:
-            message = f"{path}: {n_refused:,} records are no events and are left out, the first: {first_refusal}"
+            told = "1 record is no event and is" if n_refused == 1 else f"{n_refused:,} records are no events and are"
+            message = f"{path}: {told} left out, the first: {first_refusal}"
             warnings.warn(message, RecordingWarning, stacklevel=2)
 
     def _blocks(self, path: Path, stream: BinaryIO, topic: str) -> Iterator[tuple[Any, int]]:

@@ -51,8 +51,16 @@ def healthy(service):
 def wait(condition, log, seconds=90.0):
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, log.read_text()
+        assert time.monotonic() < until, f"{log.read_text()}\n{metrics()}"
         time.sleep(0.3)
+
+
+def metrics():
+    """Return what the worker counts, for the reader of a failure; nothing where no worker answers."""
+    try:
+        return fetch("127.0.0.1:9464", "/metrics")
+    except OSError:
+        return "the worker answers no request"
 
 
 def test_its_services_work_together(new_broker, schema_registry, tmp_path):
@@ -75,17 +83,17 @@ def test_its_services_work_together(new_broker, schema_registry, tmp_path):
         environment = variables("worker-1", broker, schema_registry)
         publish = [*program, "publish", str(RECORDING), "--job", "composed"]
         subprocess.run(publish, env=environment, check=True, timeout=120, capture_output=True)
-        alerts = [*program, "alerts", "--follow", "--json", "--job", "composed"]
-        reader = subprocess.Popen(alerts, env=environment, stdout=subprocess.PIPE, text=True)
-        started.append(reader)
-        said = json.loads(reader.stdout.readline())
+        alerts, said_at = [*program, "alerts", "--follow", "--json", "--job", "composed"], tmp_path / "alerts"
+        with said_at.open("wb") as output, log.open("ab") as errors:
+            started.append(subprocess.Popen(alerts, env=environment, stdout=output, stderr=errors))
+        wait(lambda: b"\n" in said_at.read_bytes(), log)
+        said = json.loads(said_at.read_text().splitlines()[0])
         assert (said["cause"], said["ranks"]) == ("slow_compute", [2])
         assert "eacgm_rank_windows_total" in fetch("127.0.0.1:9464", "/metrics")
         assert "eacgm_agent_messages_dropped_total 0.0" in fetch("127.0.0.1:9465", "/metrics")
         for process in started:
             process.send_signal(signal.SIGTERM)
         assert [process.wait(60) for process in started] == [0, 0, 0], log.read_text()
-        reader.stdout.close()
     finally:
         for process in started:
             if process.poll() is None:

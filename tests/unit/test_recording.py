@@ -145,5 +145,5 @@ def test_a_record_that_is_no_event_is_left_out_and_told(tmp_path):
     backwards = host(2)
     backwards.start_ns = backwards.end_ns + 1
     record(tmp_path / "r", [host(1), backwards, host(3)])
-    with pytest.warns(RecordingWarning, match=r"1 records are no events .* record 2: interval ends"):
+    with pytest.warns(RecordingWarning, match=r"1 record is no event .* record 2: interval ends"):
         assert [e.published_ns for e in RecordingReader(tmp_path / "r")] == [1, 3]
