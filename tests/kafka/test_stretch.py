@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,13 +28,18 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 RECORDING = Path(__file__).parents[2] / "eacgm" / "data" / "demo-slow.recording"
 
 
+def kept_for_ever(topic):
+    """Return a topic that keeps the shipped recording, which is older than the usual retention, by its own times."""
+    return replace(topic, settings=topic.settings | {"retention.ms": "-1"})
+
+
 class Shore:
     """A broker with the topics, and eacgm's commands on it."""
 
     def __init__(self, broker):
         self.connection = Connection(bootstrap=broker.bootstrap)
         self.complaints = Complaints(self.connection)
-        create(open_admin(self.connection, self.complaints), wanted(PARTITIONS, 1))
+        create(open_admin(self.connection, self.complaints), [kept_for_ever(topic) for topic in wanted(PARTITIONS, 1)])
         self.environment = {**os.environ, "EACGM_KAFKA_BOOTSTRAP": broker.bootstrap}
 
     def call(self, *arguments, status=0):
