@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from faust.types import TP
@@ -47,9 +48,10 @@ STUCK_SECONDS = 60.0
 class FleetShell:
     """One worker: what it holds, and the Faust application that feeds it."""
 
-    def __init__(self, wire: Wire, *, group: str, config: Config) -> None:
+    def __init__(self, wire: Wire, *, group: str, config: Config, folder: Path) -> None:
+        """Connect nothing yet; ``folder`` is one that Faust may make its own, empty ones in."""
         self._wire = wire
-        self.app = application(wire, group)
+        self.app = application(wire, group, folder)
         self.intake = Intake(wire.decode)
         self.holdings: Holdings = Holdings(config, self._load)
         self._acknowledgements: Acknowledgements[Source] = Acknowledgements()
@@ -63,7 +65,8 @@ class FleetShell:
         #: where a successor would begin, as far as the brokers do not know it yet
         self._positions: dict[Source, int] = {}
         self._epoch = 0
-        self._ready = False
+        #: whether the table holds what was written of our partitions, and whether their jobs were taken up from it
+        self._recovered = self._ready = False
         self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
         self.checkpoint_seconds = 0.0
         self._outputs = {
@@ -79,7 +82,7 @@ class FleetShell:
             partitions=wire.n_partitions,
             use_partitioner=True,
         )
-        self._table.on_recover(self._begin)
+        self._table.on_recover(self._recover)
         self.app.agent(self._raw(*INPUT_TOPICS, acks=False), concurrency=1, name="intake")(self._take)
         self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
@@ -100,7 +103,7 @@ class FleetShell:
     async def _forget(self, app: Any, revoked: set[TP], **_: Any) -> None:
         """Let go of everything: what was not acknowledged comes again, here or at another worker."""
         self._epoch += 1
-        self._ready = False
+        self._recovered = self._ready = False
         self.holdings.forget()
         self._merges.clear()
         self._acknowledgements.clear()
@@ -125,13 +128,17 @@ class FleetShell:
     def _load(self, job: str) -> bytes | None:
         return self._table.data.get(job.encode()) or None
 
+    async def _recover(self) -> None:
+        self._recovered = True
+        await self._begin()
+
     async def _begin(self) -> None:
         """Find where our topic-partitions go on, and take up their jobs, also those of which nothing new comes.
 
-        The table must have been recovered, which it is before the first message comes.
+        Nothing is done as long as the table is not recovered or we do not know which partitions are ours.
         """
         epoch = self._epoch
-        if not self._assigned:
+        if not (self._assigned and self._recovered):
             return
         starts = await asyncio.to_thread(self._wire.starts, list(self._assigned))
         if epoch != self._epoch or self._ready:
@@ -239,7 +246,7 @@ class FleetShell:
             await asyncio.sleep(DRAIN_SECONDS)
             if self._ready:
                 self._drain_all()
-            elif self._assigned:
+            else:
                 await self._begin()
 
     def _drain_all(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import faust
 from aiokafka.partitioner import murmur2
 
@@ -17,10 +19,14 @@ def partition_of(key: bytes, n_partitions: int) -> int:
     return int(murmur2(key) & 0x7FFFFFFF) % n_partitions
 
 
-def application(wire: Wire, group: str) -> faust.App:
-    """Return the application of one worker of a group; nothing is connected yet."""
+def application(wire: Wire, group: str, folder: Path) -> faust.App:
+    """Return the application of one worker of a group; nothing is connected yet.
+
+    ``folder`` is where Faust makes folders for stores on disk, which we have none of: not where the worker was started.
+    """
     return faust.App(
         group,
+        datadir=folder,
         broker=wire.broker,
         broker_credentials=wire.credentials,
         store="memory://",

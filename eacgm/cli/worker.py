@@ -43,6 +43,8 @@ def command(
       eacgm worker --bootstrap kafka:9092 --metrics 127.0.0.1:9464
     """  # noqa: D301 - click reads the backspace as: keep these lines
     from contextlib import ExitStack
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
 
     from eacgm.events import AlertEvent
     from eacgm.kafka.topics import WORKER
@@ -52,8 +54,9 @@ def command(
 
     name = group or WORKER
     wire = open_wire(connection, name, alerts_topic or AlertEvent.topic)
-    shell = FleetShell(wire, group=name, config=config)
     with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="eacgm-worker-")))
+        shell = FleetShell(wire, group=name, config=config, folder=folder)
         if metrics is not None:
             server = stack.enter_context(MetricsServer(metrics, lambda: worker_readings(shell), shell.ailment))
             note(f"metrics at http://{server.address}/metrics")

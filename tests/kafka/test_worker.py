@@ -84,6 +84,23 @@ def test_the_same_scenario_gives_the_same_alerts_through_every_shell(fleet):
         fleet.said[job].assert_equals(said)
     assert fleet.dead == []
     assert fleet.stop() == [0, 0]
+    assert list(fleet.start_folder.iterdir()) == []
+
+
+def test_a_job_that_fell_silent_goes_on_at_the_worker_that_takes_it_over(fleet):
+    expected = replayed(simulated("silent"))
+    first = fleet.start("--set", "window.idle_ms=600000")
+    for _ in fleet.publish(simulated("silent")):
+        pass
+    most = len(expected.frames) - 10
+    fleet.read_until(lambda: "silent" in fleet.said and len(fleet.said["silent"].frames) > most)
+    time.sleep(6.0)  # several snapshots: every message is acknowledged, none comes again
+    assert len(fleet.said["silent"].frames) < len(expected.frames)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    fleet.start(*BRISK)
+    fleet.read_until(finished(fleet, {"silent": expected}))
+    fleet.said["silent"].assert_equals(expected)
 
 
 @pytest.mark.timeout(600)

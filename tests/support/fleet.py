@@ -66,6 +66,9 @@ class Fleet:
     ) -> None:
         self.connection, self.environment = connection, {**os.environ, **(environment or {})}
         self.group, self.folder = group, folder
+        #: where workers are started: nothing may be left there
+        self.start_folder = folder / "start"
+        self.start_folder.mkdir(exist_ok=True)
         self.workers: list[subprocess.Popen[bytes]] = []
         self.complaints = Complaints(self.connection)
         create(open_admin(self.connection, self.complaints), wanted(PARTITIONS, 1, group))
@@ -81,7 +84,7 @@ class Fleet:
         command = [sys.executable, "-m", "eacgm", "worker", "--bootstrap", self.connection.bootstrap]
         with (self.folder / f"worker-{len(self.workers)}.log").open("wb") as log:
             command += ["--group", self.group, *arguments]
-            worker = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+            worker = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, cwd=self.start_folder)
         self.workers.append(worker)
         return worker
 
