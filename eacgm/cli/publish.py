@@ -17,13 +17,15 @@ from eacgm.cli.run import stopped_by_signals
 from eacgm.errors import BrokerError
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
     from eacgm.kafka.connection import Connection
 
 FLUSH_SECONDS = 60.0
 #: messages that may be under way before more are read
 MOST_WAITING = 20_000
-#: Kafka deletes readings that are older; it is told before
-OLD_NS = 2 * 86_400 * 1_000_000_000
+#: messages that Kafka would delete sooner after they came than this are given the present time
+SHORTEST_STAY_MS = 3_600_000
 
 
 def speed(context: click.Context, parameter: click.Parameter, text: str) -> float | None:
@@ -45,10 +47,10 @@ def speed(context: click.Context, parameter: click.Parameter, text: str) -> floa
 @click.option("--job", callback=job_name, metavar="NAME", help="Call all its jobs by this name.")
 @click.option(
     "--timestamps",
-    type=click.Choice(["events", "now"]),
-    default="events",
+    type=click.Choice(["auto", "events", "now"]),
+    default="auto",
     show_default=True,
-    help="Kafka's own times: when it was published first, or now. Kafka deletes by them.",
+    help="Kafka's own times, by which it deletes: the events', now, or (auto) the events' unless they are too old.",
 )
 @kafka_options
 def command(connection: Connection, recording: Path, factor: float | None, job: str | None, timestamps: str) -> None:
@@ -69,22 +71,22 @@ def command(connection: Connection, recording: Path, factor: float | None, job: 
 
     events = RecordingReader(recording)
     complaints = Complaints(connection)
-    present = reach(open_admin(connection, complaints), complaints).topics
-    missing = sorted({path.parts[-3] for path in events.files} - present.keys())
+    admin = open_admin(connection, complaints)
+    needed = {path.parts[-3] for path in events.files}
+    missing = sorted(needed - reach(admin, complaints).topics.keys())
     if missing:
         hint = f"eacgm topics create --bootstrap {connection.bootstrap}"
         raise BrokerError(f"no topic {', '.join(missing)} at {connection.bootstrap}; run: {hint}")
     framing = Framing(Registry(connection.registry) if connection.registry is not None else None)
     publisher = Publisher(connection, framing, complaints)
     stop = threading.Event()
-    began, first_ns, sent = time.monotonic(), None, 0
+    began, first_ns, sent, original = time.monotonic(), None, 0, True
     with told_warnings(), stopped_by_signals(stop), Progress("publishing") as progress:
         for event in events:
             published_ns = event.published_ns or event.end_ns
             if first_ns is None:
                 first_ns = published_ns
-                if timestamps == "events" and published_ns < time.time_ns() - OLD_NS:
-                    note("Kafka may soon delete what is so old; --timestamps now keeps it")
+                original = timestamps == "events" or (timestamps == "auto" and _stays(admin, needed, published_ns))
             if factor is not None and _wait(stop, began + (published_ns - first_ns) / 1e9 / factor):
                 break
             while publisher.waiting > MOST_WAITING and not stop.is_set():
@@ -93,13 +95,24 @@ def command(connection: Connection, recording: Path, factor: float | None, job: 
                 break
             if job is not None:
                 event.job = job
-            publisher.publish(event, time_ms=published_ns // 1_000_000 if timestamps == "events" else None)
+            publisher.publish(event, time_ms=published_ns // 1_000_000 if original else None)
             sent += 1
             progress.update(read=f"{events.share or 0:.0%}", events=sent, waiting=publisher.waiting)
         left = publisher.flush(FLUSH_SECONDS)
     note(f"{publisher.delivered:,} of {sent:,} events delivered" + (", stopped early" if stop.is_set() else ""))
     if left or publisher.failed or publisher.dropped:
         raise BrokerError(f"{left + publisher.failed + publisher.dropped:,} events were not delivered")
+
+
+def _stays(admin: AdminClient, names: set[str], published_ns: int) -> bool:
+    """Tell whether Kafka would keep messages of that time for a while; say so if not."""
+    from eacgm.kafka.topics import kept_ms
+
+    kept = kept_ms(admin, names)
+    if kept is None or published_ns // 1_000_000 + kept > time.time_ns() // 1_000_000 + SHORTEST_STAY_MS:
+        return True
+    note("older than Kafka keeps messages: it gets the present time for theirs (--timestamps events keeps their own)")
+    return False
 
 
 def _wait(stop: threading.Event, until: float) -> bool:

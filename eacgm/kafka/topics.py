@@ -158,6 +158,16 @@ def _configurations(admin: AdminClient, names: list[str]) -> dict[str, dict[str,
     return found
 
 
+def kept_ms(admin: AdminClient, names: Iterable[str]) -> int | None:
+    """Return for how many ms the one of these topics that forgets first keeps messages, None if all keep for ever.
+
+    Raises ``BrokerError``.
+    """
+    settings = _configurations(admin, list(names)).values()
+    limits = [int(one.get("retention.ms") or -1) for one in settings if "delete" in (one.get("cleanup.policy") or "")]
+    return min((limit for limit in limits if limit >= 0), default=None)
+
+
 def create(admin: AdminClient, topics: Iterable[Topic]) -> list[str]:
     """Create what is missing, change nothing that exists; returns the created topics' names.
 

@@ -82,7 +82,7 @@ def test_its_services_work_together(new_broker, schema_registry, tmp_path):
             wait(lambda service=service: healthy(service), log)
         environment = variables("worker-1", broker, schema_registry)
         # by its own times it would be older than the topics keep, and gone within minutes
-        publish = [*program, "publish", str(RECORDING), "--job", "composed", "--timestamps", "now"]
+        publish = [*program, "publish", str(RECORDING), "--job", "composed"]
         subprocess.run(publish, env=environment, check=True, timeout=120, capture_output=True)
         alerts, said_at = [*program, "alerts", "--follow", "--json", "--job", "composed"], tmp_path / "alerts"
         with said_at.open("wb") as output, log.open("ab") as errors:
