@@ -17,14 +17,15 @@ from faust.types import TP
 
 from eacgm.config import Config
 from eacgm.errors import EacgmError, RegistryError
-from eacgm.events import AlertEvent, DeadLetterEvent, Event, FrameEvent
+from eacgm.events import DeadLetterEvent, Event
 from eacgm.streams.acknowledgements import Acknowledgements
-from eacgm.streams.application import application, partition_of
+from eacgm.streams.application import application, partition_of, raw_topic
 from eacgm.streams.continuity import Continuity, Verdict
-from eacgm.streams.deliveries import Deliveries, arrival
+from eacgm.streams.deliveries import arrival
 from eacgm.streams.holdings import Checkpoint, Handle, Holdings, Source
 from eacgm.streams.intake import INPUT_TOPICS, Intake
 from eacgm.streams.merge import Merge
+from eacgm.streams.outputs import Outputs
 from eacgm.streams.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -61,19 +62,14 @@ class FleetShell:
         self._quiet_ns: dict[int, int] = {}
         self._continuity: Continuity[TP] = Continuity({})
         self._progress_seconds = time.monotonic()
-        self._deliveries: Deliveries[Handle] = Deliveries()
+        self.outputs = Outputs(self.app, wire)
         #: where a successor would begin, as far as the brokers do not know it yet
         self._positions: dict[Source, int] = {}
         self._epoch = 0
         #: whether the table holds what was written of our partitions, and whether their jobs were taken up from it
         self._recovered = self._ready = False
-        self.n_alerts = self.n_frames = self.n_checkpoints = self.n_messages = 0
+        self.n_checkpoints = self.n_messages = 0
         self.checkpoint_seconds = 0.0
-        self._outputs = {
-            FrameEvent.topic: self._raw(FrameEvent.topic),
-            AlertEvent.topic: self._raw(wire.alerts_topic),
-            DeadLetterEvent.topic: self._raw(DeadLetterEvent.topic),
-        }
         self._table: Any = self.app.Table(
             TABLE,
             default=bytes,
@@ -83,22 +79,13 @@ class FleetShell:
             use_partitioner=True,
         )
         self._table.on_recover(self._recover)
-        self.app.agent(self._raw(*INPUT_TOPICS, acks=False), concurrency=1, name="intake")(self._take)
+        self.app.agent(raw_topic(self.app, *INPUT_TOPICS, acks=False), concurrency=1, name="intake")(self._take)
         self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
         revoked: Any = self.app.on_partitions_revoked
         revoked.connect(self._forget)
         assigned: Any = self.app.on_partitions_assigned
         assigned.connect(self._expect)
-
-    def _raw(self, *names: str, acks: bool = True) -> Any:
-        raw: dict[str, Any] = {
-            "key_type": bytes,
-            "value_type": bytes,
-            "key_serializer": "raw",
-            "value_serializer": "raw",
-        }
-        return self.app.topic(*names, acks=acks, partitions=self._wire.n_partitions, **raw)
 
     async def _forget(self, app: Any, revoked: set[TP], **_: Any) -> None:
         """Let go of everything: what was not acknowledged comes again, here or at another worker."""
@@ -110,7 +97,7 @@ class FleetShell:
         self._assigned.clear()
         self._quiet_ns.clear()
         self._continuity = Continuity({})
-        self._deliveries.clear()
+        self.outputs.forget()
         self._positions.clear()
 
     async def _expect(self, app: Any, assigned: set[TP], **_: Any) -> None:
@@ -193,7 +180,7 @@ class FleetShell:
         for record, event in zip(records, events, strict=True):
             if isinstance(event, DeadLetterEvent):
                 # its time says nothing: it must not hold up what stands behind it
-                self._deliveries.add(self._send(event), (source, record.offset))
+                self.outputs.send(event, (source, record.offset))
             else:
                 merge.add(source.topic, event.published_ns or event.end_ns, (source, record.offset, event))
         self._drain(source.partition)
@@ -260,26 +247,13 @@ class FleetShell:
         merge = self._merge(partition)
         push, n_before = self.holdings.push, len(merge)
         for source, offset, event in merge.release(lambda topic: self._lags(topic, partition), impatient=impatient):
-            out = push(source, offset, event, now_ns)
-            if out:
-                self._send_all(out)
+            for out in push(source, offset, event, now_ns):
+                self.outputs.send(out)
         if len(merge) < n_before:
             self._progress_seconds = time.monotonic()
         if self.holdings.covered:
             covered, self.holdings.covered = self.holdings.covered, []
             self._finish(covered)
-
-    def _send_all(self, events: list[Event]) -> None:
-        for event in events:
-            self.n_frames += isinstance(event, FrameEvent)
-            self.n_alerts += isinstance(event, AlertEvent)
-            self._deliveries.add(self._send(event))
-
-    def _send(self, event: Event) -> Any:
-        headers = dict(self._wire.headers(event)) if isinstance(event, AlertEvent) else {}
-        return self._outputs[event.topic].send_soon(
-            key=event.job.encode(), value=self._wire.encode(event), headers=headers, force=True
-        )
 
     async def _checkpoint_for_ever(self) -> None:
         while not self.app.should_stop:
@@ -290,7 +264,8 @@ class FleetShell:
             if self._ready:
                 await self._seek_what_is_missed()
                 self._note_quiet()
-                self._send_all(self.holdings.tick(time.monotonic_ns(), self._quiet_ns.get))
+                for out in self.holdings.tick(time.monotonic_ns(), self._quiet_ns.get):
+                    self.outputs.send(out)
                 await self.checkpoint()
             took = time.monotonic() - began
             self.checkpoint_seconds += took
@@ -315,12 +290,12 @@ class FleetShell:
     async def checkpoint(self) -> None:
         """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""
         epoch = self._epoch
-        self._finish(await self._deliveries.arrived())
+        self._finish(await self.outputs.arrived())
         for job in self.holdings.due():
             if epoch != self._epoch:
                 return
             point = self.holdings.checkpoint(job)
-            self._finish(await self._deliveries.arrived())
+            self._finish(await self.outputs.arrived())
             if epoch != self._epoch:
                 return  # somebody else may have gone on already: an older snapshot must not follow a newer one
             await self._write(point)

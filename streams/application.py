@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import faust
 from aiokafka.partitioner import murmur2
@@ -47,3 +48,9 @@ def application(wire: Wire, group: str, folder: Path) -> faust.App:
         producer_max_request_size=16 * 1024 * 1024,
         producer_linger=0.02,
     )
+
+
+def raw_topic(app: faust.App, *names: str, acks: bool = True) -> Any:
+    """Return topics of whose keys and values Faust sees the bytes only; ``acks`` whether it acknowledges messages."""
+    raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+    return app.topic(*names, acks=acks, partitions=app.conf.topic_partitions, **raw)

@@ -30,7 +30,7 @@ def worker_readings(shell: FleetShell) -> Iterator[Reading]:
     yield Reading("eacgm_dead_letters", "Messages that could not be read.", float(shell.intake.n_dead))
     yield Reading("eacgm_messages_skipped", "Messages that a snapshot already included.", float(shell.holdings.skipped))
     yield Reading("eacgm_messages_hurried", "Messages that did not wait for a slower topic.", float(shell.n_hurried))
-    yield Reading("eacgm_alerts", "Alerts written.", float(shell.n_alerts))
+    yield Reading("eacgm_alerts", "Alerts written.", float(shell.outputs.n_alerts))
     yield Reading("eacgm_snapshots", "Snapshots written.", float(shell.n_checkpoints))
     yield Reading("eacgm_snapshot_seconds", "Time spent on snapshots.", shell.checkpoint_seconds)
     yield Reading("eacgm_snapshots_unusable", "Snapshots that could not be used.", float(len(shell.holdings.unusable)))

@@ -35,7 +35,9 @@ LONGEST_SECONDS = 15.0
 
 
 def run(kills: int = 20, jobs: int = 3, seed: int = 1) -> list[dict[str, Any]]:
-    """Return one row: seconds from a kill to the next frame of every job, frames missing, and false alerts.
+    """Return one row: seconds from a kill to the next frame of every job, and what went wrong with frames and alerts.
+
+    ``frames_missing`` are windows without a frame, ``frames_changed`` frames that were written twice and differ.
 
     Raises ``BrokerError`` where no broker answers or nothing arrives.
     """
@@ -54,7 +56,9 @@ class Takeover:
         self._group = f"bench-takeover-{os.getpid()}"
         self._seconds = seconds
         self._jobs = [f"{self._group}-{number}" for number in range(n_jobs)]
-        self._sequences: dict[str, set[int]] = {job: set() for job in self._jobs}
+        #: by job and window: what its frame held
+        self._frames: dict[str, dict[int, bytes]] = {job: {} for job in self._jobs}
+        self._changed = 0
         self._newest_ns = dict.fromkeys(self._jobs, 0)
         self._false = 0
         complaints = Complaints(connection)
@@ -88,13 +92,13 @@ class Takeover:
                 process.kill()
                 process.wait()
             self._consumer.close()
-        missing = sum(max(found, default=0) - len(found) for found in self._sequences.values())
         return {
             "kills": len(standstills),
             "median_seconds": round(float(np.median(standstills)), 1),
             "longest_seconds": round(max(standstills), 1),
-            "frames": sum(map(len, self._sequences.values())),
-            "frames_missing": missing,
+            "frames": sum(map(len, self._frames.values())),
+            "frames_missing": sum(map(_missing, self._frames.values())),
+            "frames_changed": self._changed,
             "false_alerts": self._false,
         }
 
@@ -124,10 +128,16 @@ class Takeover:
         while (left := until - time.monotonic()) > 0:
             for message in self._consumer.consume(100, timeout=min(left, 0.2)):
                 event = Framing().decode(message.value() or b"")
-                if event.job not in self._sequences:
+                if event.job not in self._frames:
                     continue
                 if isinstance(event, FrameEvent):
-                    self._sequences[event.job].add(event.sequence)
+                    held = event.values.tobytes() + repr((event.sequence, event.present, event.late)).encode()
+                    self._changed += self._frames[event.job].setdefault(event.start_ns, held) != held
                     self._newest_ns[event.job] = max(self._newest_ns[event.job], event.end_ns)
                 else:
                     self._false += 1
+
+
+def _missing(frames: dict[int, bytes]) -> int:
+    """Return how many windows of a second there are between the first and the last frame that have none."""
+    return (max(frames) - min(frames)) // 1_000_000_000 + 1 - len(frames) if frames else 0

@@ -63,7 +63,7 @@ def command(
         note(f"worker of group {name} on {wire.n_partitions} partitions of {connection.bootstrap}; Ctrl-C ends it")
         serve(shell.app, verbose=verbose)
     note(
-        f"{shell.n_messages:,} messages, {shell.n_frames:,} frames, {shell.n_alerts:,} alerts, "
+        f"{shell.n_messages:,} messages, {shell.outputs.n_frames:,} frames, {shell.outputs.n_alerts:,} alerts, "
         f"{shell.intake.n_dead:,} dead letters"
     )
     return 0
