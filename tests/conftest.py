@@ -1,6 +1,12 @@
 """What every run of the tests tells at its end: how many eBPF and Kafka tests ran, and how many could not."""
 
+import signal
+
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # started in the background of a shell: the programs under test would inherit that they cannot be interrupted
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NAMES = {"ebpf": "eBPF", "kafka": "Kafka"}
 _COUNTS = {marker: {"run": 0, "skipped": 0} for marker in _NAMES}

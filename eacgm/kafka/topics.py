@@ -144,7 +144,7 @@ def _enough(name: str, value: str, expected: str) -> bool:
     if name == "cleanup.policy":
         return value == expected
     # retention.ms = -1 keeps for ever
-    return value == "-1" or int(value) >= int(expected)
+    return value == "-1" or (expected != "-1" and int(value) >= int(expected))
 
 
 def _configurations(admin: AdminClient, names: list[str]) -> dict[str, dict[str, str | None]]:

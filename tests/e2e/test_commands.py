@@ -209,7 +209,6 @@ def test_judging_that_is_cut_short_leaves_no_worker_and_no_folder(tmp_path, sign
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert eventually(lambda: list(temporary.iterdir()), within_seconds=60)
     judging.send_signal(sign)

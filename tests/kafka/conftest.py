@@ -46,6 +46,14 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster |
     broker.stop()
 
 
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One broker without security for the tests of one module, whose topics are set as these need them."""
+    broker = started(lambda: Cluster.start(tmp_path_factory.mktemp("own")))
+    yield broker
+    broker.stop()
+
+
 @pytest.fixture
 def new_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
     """Start brokers of the test's own, empty, to stop and kill: ``new_broker()`` or ``new_broker(3)``."""

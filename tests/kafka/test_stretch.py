@@ -39,7 +39,8 @@ class Shore:
     def __init__(self, broker):
         self.connection = Connection(bootstrap=broker.bootstrap)
         self.complaints = Complaints(self.connection)
-        create(open_admin(self.connection, self.complaints), [kept_for_ever(topic) for topic in wanted(PARTITIONS, 1)])
+        topics = [kept_for_ever(topic) for topic in wanted(PARTITIONS, 1)]
+        assert len(create(open_admin(self.connection, self.complaints), topics)) == len(topics)
         self.environment = {**os.environ, "EACGM_KAFKA_BOOTSTRAP": broker.bootstrap}
 
     def call(self, *arguments, status=0):
@@ -60,8 +61,8 @@ class Shore:
 
 
 @pytest.fixture(scope="module")
-def shore(kafka_broker):
-    return Shore(kafka_broker)
+def shore(own_broker):
+    return Shore(own_broker)
 
 
 def test_a_stretch_is_what_was_written_in_the_same_order_each_time(shore):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
@@ -108,6 +109,10 @@ def test_what_is_kept_for_longer_is_no_difference(admin):
         resource = ConfigResource(ResourceType.TOPIC, "keeps", incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(30)
         assert differences(admin, [topic]) == []
+    assert [one.found for one in differences(admin, [replace(topic, settings={"retention.ms": "-1"})])] == []
+    shorter = replace(topic, name="forgets")
+    assert create(admin, [shorter]) == ["forgets"]
+    assert [one.found for one in differences(admin, [replace(shorter, settings={"retention.ms": "-1"})])] == ["5000"]
 
 
 def test_a_cluster_keeps_what_most_replicas_have():

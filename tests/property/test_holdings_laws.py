@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from eacgm.config import Config
@@ -50,6 +50,9 @@ class Worker:
 
     def start(self):
         self.holdings = Holdings(Config(), self.table.get)
+        for job in self.table:
+            # also those of which nothing new comes
+            self.holdings.open(job, 0)
         every = ((source, offset) for source, offset, _ in topics())
         self.at = next((n for n, place in enumerate(every) if place not in self.acked), len(topics()))
 
@@ -94,6 +97,7 @@ steps = st.lists(
 
 
 @given(steps)
+@example([("read", 1000), ("checkpoint", 4), ("die", 0)])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_dying_between_any_two_steps_is_invisible(plan):
     worker = Worker()
