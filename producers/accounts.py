@@ -123,14 +123,28 @@ class HostAccount:
 
 
 class CallAccount:
-    """One process's totals of calls, a row for each function id of ``functions`` (layer, function, family)."""
+    """One process's totals of calls, a row for each function id of ``functions`` (layer, function, family).
+
+    ``functions`` may grow, as ids are given when functions are found.
+    """
 
     def __init__(self, functions: list[tuple[str, str, str]]) -> None:
-        names = [(layer, function) for layer, function, _ in functions]
-        self._names = list(dict.fromkeys(names))
+        self._functions = functions
+        self._names: list[tuple[str, str]] = []
+        self._row_of: dict[tuple[str, str], int] = {}
         #: function id -> row; ids of one name and different families share a row
-        self._row = np.array([self._names.index(name) for name in names], dtype=np.int64)
-        self._totals = _Totals(np.zeros((len(self._names), 4 + N_BUCKETS), dtype=np.int64))
+        self._row: IntArray = np.zeros(0, dtype=np.int64)
+        self._totals = _Totals(np.zeros((0, 4 + N_BUCKETS), dtype=np.int64))
+        self._grow()
+
+    def _grow(self) -> None:
+        """Make room for the functions that were found since."""
+        new = [(layer, function) for layer, function, _ in self._functions[len(self._row) :]]
+        rows = [self._row_of.setdefault(name, len(self._row_of)) for name in new]
+        self._names = list(self._row_of)
+        self._row = np.concatenate((self._row, np.array(rows, dtype=np.int64)))
+        fresh = np.zeros((len(self._names) - len(self._totals.last), 4 + N_BUCKETS), dtype=np.int64)
+        self._totals.last = np.concatenate((self._totals.last, fresh))
 
     def collect(
         self, ids: IntArray, rows: NDArray[Any], interval: int, open_ids: IntArray, open_ages_ns: IntArray
@@ -140,6 +154,8 @@ class CallAccount:
         ``ids`` and ``rows`` are the process's entries of the map ``rows``; ``interval`` is the number under which the
         programs kept this interval's maxima; ``open_*`` are the calls in flight.
         """
+        if len(self._functions) > len(self._row):
+            self._grow()
         n = len(self._names)
         totals = np.zeros((n, 4 + N_BUCKETS), dtype=np.int64)
         row = self._row[ids]
@@ -176,8 +192,7 @@ class CollectiveAccount:
     """One process's communicators, numbered within their family in the order of first sight."""
 
     def __init__(self, functions: list[tuple[str, str, str]]) -> None:
-        self._operations = [function for _, function, _ in functions]
-        self._families = [family or layer for layer, _, family in functions]
+        self._functions = functions
         self._names: dict[tuple[str, int], str] = {}
         self._counts: dict[str, int] = {}
 
@@ -191,14 +206,14 @@ class CollectiveAccount:
         open_calls = open_calls[np.argsort(open_calls["start_ns"], kind="stable")]
         return CollectiveColumns(
             communicator=self._communicators(records),
-            operation=[self._operations[i] for i in records["function"].tolist()],
+            operation=[self._functions[i][1] for i in records["function"].tolist()],
             call_sequence=records["sequence"].astype(np.int64),
             payload_bytes=records["bytes"].astype(np.int64),
             call_start_ns=records["start_ns"].astype(np.int64) + offset_ns,
             call_end_ns=records["end_ns"].astype(np.int64) + offset_ns,
             return_code=records["return_code"].astype(np.int64),
             open_communicator=self._communicators(open_calls),
-            open_operation=[self._operations[i] for i in open_calls["function"].tolist()],
+            open_operation=[self._functions[i][1] for i in open_calls["function"].tolist()],
             open_call_sequence=open_calls["sequence"].astype(np.int64),
             open_call_start_ns=open_calls["start_ns"].astype(np.int64) + offset_ns,
         )
@@ -206,7 +221,8 @@ class CollectiveAccount:
     def _communicators(self, calls: NDArray[Any]) -> list[str]:
         names = []
         for function, address in zip(calls["function"].tolist(), calls["communicator"].tolist(), strict=True):
-            family = self._families[function]
+            layer, _, family = self._functions[function]
+            family = family or layer
             key = (family, address)
             if key not in self._names:
                 self._names[key] = self._name(family, address)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from eacgm.events import Event, LayerCoverage
 from eacgm.producers import clock as clocks
-from eacgm.producers.cost import AgentCost, CostMeter
+from eacgm.producers.budget import DEFAULT_PERCENT, Budget
+from eacgm.producers.cost import AgentCost, CostMeter, ThreadCost
 from eacgm.producers.host import HostReader
 from eacgm.producers.messages import Interval, calls_event, collectives_event, host_event, node_event, process_event
 from eacgm.producers.observation import Observation
+from eacgm.producers.probes import DEFAULT_PROBES, Probe
 from eacgm.producers.processes import Changes, Process, ProcessTable
 from eacgm.producers.roles import RANK
 from eacgm.producers.tracing import Seen, Tracing, trains
@@ -53,8 +55,11 @@ class Agent:
     ``interval_ms`` is the intervals' length; ``node`` this node's name (default: host name); ``job`` names ranks that
     tell none; ``only_jobs`` leaves all other jobs out; ``root`` is where /proc and /sys are found; ``trace`` False does
     without eBPF; ``unsent`` returns how many published events were lost on their way since it was last asked, which
-    the next node events tell. Where eBPF is not to be had, ``failure`` says why, the coverage of all layers is
-    ``failed``, and what /proc gives is published all the same.
+    the next node events tell; ``probes`` is the table of functions to trace and ``cpu_percent`` what watching may cost,
+    of one core (producers/budget.py; None: anything).
+
+    Where eBPF is not to be had, ``failure`` says why, the coverage of all layers is ``failed``, and what /proc gives is
+    published all the same.
 
     Not for several threads: one calls ``run``, or ``collect`` and ``close``.
     """
@@ -71,6 +76,8 @@ class Agent:
         trace: bool = True,
         clock: Callable[[], clocks.ClockReading] = clocks.read,
         unsent: Callable[[], int] = lambda: 0,
+        probes: Sequence[Probe] = DEFAULT_PROBES,
+        cpu_percent: float | None = DEFAULT_PERCENT,
     ) -> None:
         folder = str(root).rstrip("/")
         self._publish = publish
@@ -78,11 +85,13 @@ class Agent:
         self._node = node or socket.gethostname()
         self._clock = clock
         self._table = ProcessTable(folder, job=job, only_jobs=only_jobs)
-        self._tracing = Tracing.begin() if trace else Tracing.without("tracing is switched off")
+        self._tracing = Tracing.begin(probes) if trace else Tracing.without("tracing is switched off")
         self._host = HostReader(folder)
         self._told: dict[int, _Told] = {}
         self._jobs: dict[str, _Job] = {}
         self._cost = CostMeter()
+        self._thread_cost = ThreadCost()
+        self._budget = Budget(cpu_percent / 100) if cpu_percent is not None else None
         self._unsent = unsent
         # microseconds: a restarted agent goes on above the numbers of the one before, so that an event is known by its
         # number as one that was delivered twice (docs/decisions/0044)
@@ -132,6 +141,7 @@ class Agent:
         self._end_ns = end
         interval = Interval(start, end, self._node, reading.error_ns)
         seen = self._tracing.collect(now)
+        self._keep_budget(seen, (end - start) * 1e-9)
         changes = self._table.scan(seen.exits, seen.executed)
         self._host.advance(scheduling=self._tracing.failure is not None)
         self._finish(changes, seen.observations, interval)
@@ -139,6 +149,30 @@ class Agent:
             self._tell(told, seen.observations.get(told.process.pid), interval)
         self._begin(changes, interval)
         self._tell_node(seen, interval, reading.monotonic_ns)
+
+    def _keep_budget(self, seen: Seen, interval_seconds: float) -> None:
+        """Let probes go while watching costs too much, and come back once there is room."""
+        own = self._thread_cost.read()
+        if self._budget is None or own is None:
+            return
+        spent = self._tracing.probe_seconds(seen.observations.values())
+        change = self._budget.decide(
+            own / interval_seconds, {group: seconds / interval_seconds for group, seconds in spent.items()}
+        )
+        if change is None:
+            return
+        if change.shed:
+            limit = f"{self._budget.limit_ratio * 100:g}% of a core"
+            self._tracing.shed(change.group, f"{change.group} probes taken off, as watching cost more than {limit}")
+        else:
+            self._tracing.restore(change.group)
+
+    def _layers(self, traced: list[LayerCoverage]) -> list[LayerCoverage]:
+        """Return the coverage to publish: the layers', and a word where the budget cannot be kept."""
+        if self._budget is None or not self._budget.exhausted:
+            return traced
+        reason = f"watching costs more than {self._budget.limit_ratio * 100:g}% of a core, and no probe is to blame"
+        return [*traced, LayerCoverage(layer="budget", status="partial", reason=reason)]
 
     def _finish(self, changes: Changes, observations: dict[int, Observation], interval: Interval) -> None:
         """Tell the last of processes that have ended, and drop those that turned out to be launchers."""
@@ -163,7 +197,7 @@ class Agent:
         if observation is not None:
             self._tell_traced(process, observation, interval)
         self._send(host_event(process, self._host.process(process), observation, interval))
-        layers = self._tracing.refresh(process.pid)
+        layers = self._layers(self._tracing.refresh(process.pid))
         if layers != told.layers or interval.end_ns - told.told_ns >= REPEAT_NS:
             told.layers, told.told_ns = layers, interval.end_ns
             self._send(process_event(process, layers, interval))

@@ -7,6 +7,7 @@ why.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Sequence
@@ -16,18 +17,20 @@ from eacgm.errors import ProbeError
 from eacgm.events import LayerCoverage
 from eacgm.producers import kernel
 from eacgm.producers.libraries import Inode, Library, mapped_libraries
-from eacgm.producers.probes import LAYERS, PROGRAMS, Probe
+from eacgm.producers.probes import EACH, LAYERS, MAX_FUNCTIONS, PROGRAMS, Probe
 from eacgm.producers.programs import Programs
 from eacgm.producers.sites import Site, find_sites, is_marker
 
 _REASONS = 3
+#: what a call's two probes take from the watched process, and where the kernel single-steps both (`eacgm bench probes`)
+PAIR_NS, STEPPED_PAIR_NS = 1200, 28_000
 
 
 @dataclass(slots=True)
 class _Attached:
-    """One library's links, and per row (by its place in the table) the places hooked and the refusals."""
+    """One library's links by group, and per row (by its place in the table) the places hooked and the refusals."""
 
-    links: list[int] = field(default_factory=list)
+    links: dict[str, list[int]] = field(default_factory=dict)
     hooked: dict[int, int] = field(default_factory=dict)
     refused: dict[int, list[str]] = field(default_factory=dict)
 
@@ -44,12 +47,10 @@ class Attachments:
         self._probes = tuple(probes)
         self._patterns = [re.compile(pattern) for pattern in sorted({probe.library for probe in probes})]
         self.functions: list[tuple[str, str, str]] = [("", "", "")]
-        self._ids: list[int] = []
-        for probe in self._probes:
-            key = (probe.layer, probe.function, probe.choice[0] if probe.choice else "")
-            if key not in self.functions:
-                self.functions.append(key)
-            self._ids.append(self.functions.index(key))
+        self._known_ids: dict[tuple[str, str, str], int] = {}
+        #: (layer, function) -> the group that it goes with, and the nanoseconds that a call's probes take
+        self.costs: dict[tuple[str, str], tuple[str, int]] = {}
+        self._shed: dict[str, str] = {}
         #: what every library seen so far offers, or why it cannot be read
         self._offers: dict[Inode, dict[int, Site] | str] = {}
         self._attached: dict[Inode, _Attached] = {}
@@ -77,6 +78,26 @@ class Attachments:
         self._coverages[pid] = [self._coverage(layer, libraries) for layer in LAYERS if self._has(layer)]
         return self._coverages[pid]
 
+    def shed(self, group: str, reason: str) -> set[int]:
+        """Take a group's probes off everywhere until ``restore``; return the ids of its functions.
+
+        ``reason`` is what the coverage tells. What was in flight gets no return any more.
+        """
+        self._shed[group] = reason
+        self._coverages.clear()
+        rows = [row for row, probe in enumerate(self._probes) if probe.group == group]
+        for attached in self._attached.values():
+            _close(attached.links.pop(group, []))
+            for row in rows:
+                attached.hooked.pop(row, None)
+                attached.refused.pop(row, None)
+        return {number for key, number in self._known_ids.items() if self.costs[key[:2]][0] == group}
+
+    def restore(self, group: str) -> None:
+        """Let a group's probes be attached again, by the next ``attach`` of each process."""
+        self._shed.pop(group, None)
+        self._coverages.clear()
+
     def release(self, pid: int) -> None:
         """Forget a process; take the probes off libraries that no watched process maps any more."""
         self._users.pop(pid, None)
@@ -88,8 +109,8 @@ class Attachments:
         for inode in set(self._offers) - {inode for libraries in self._users.values() for inode in libraries}:
             del self._offers[inode]
             attached = self._attached.pop(inode, _Attached())
-            for link in reversed(attached.links):
-                os.close(link)
+            for links in attached.links.values():
+                _close(links)
 
     def close(self) -> None:
         """Take all probes off."""
@@ -120,13 +141,16 @@ class Attachments:
     def _hook(self, library: Library, sites: dict[int, Site]) -> None:
         attached = self._attached.setdefault(library.inode, _Attached())
         fresh = {row: site for row, site in sites.items() if row not in attached.hooked}
-        by_program: dict[tuple[str, str], list[int]] = {}
+        by_program: dict[tuple[str, str, str], list[int]] = {}
         for row, site in fresh.items():
+            probe = self._probes[row]
+            if probe.group in self._shed:
+                continue
             attached.hooked[row] = 0
             attached.refused[row] = list(site.refused)
             if site.offsets:
-                by_program.setdefault(PROGRAMS[self._probes[row].kind], []).append(row)
-        for (entry, at_return), rows in by_program.items():
+                by_program.setdefault((probe.group, *PROGRAMS[probe.kind]), []).append(row)
+        for (_, entry, at_return), rows in by_program.items():
             markers = [row for row in rows if is_marker(self._probes[row])]
             plain = [row for row in rows if row not in markers]
             for group, returns in ((plain, True), (markers, False)):
@@ -154,10 +178,11 @@ class Attachments:
             site = sites[row]
             offsets = site.return_offsets if side else site.offsets
             semaphores = site.return_semaphores if side else site.semaphores
-            cookie = self._probes[row].cookie(self._ids[row])
-            places += [(offset, cookie, semaphore) for offset, semaphore in zip(offsets, semaphores, strict=True)]
+            cookies = self._cookies(self._probes[row], site, len(offsets))
+            places += zip(offsets, cookies, semaphores, strict=True)
+        group = self._probes[rows[0]].group
         try:
-            attached.links += self._create(program, library.path, places, at_return)
+            attached.links.setdefault(group, []).extend(self._create(program, library.path, places, at_return))
         except OSError as error:
             if len(rows) == 1:
                 attached.refused[rows[0]].append(f"{self._probes[rows[0]].symbol}: {error.strerror or error}")
@@ -165,6 +190,23 @@ class Attachments:
             singly = (self._link(library, attached, program, [row], sites, side, at_return) for row in rows)
             return {row for failed in singly for row in failed}
         return set()
+
+    def _cookies(self, probe: Probe, site: Site, n_places: int) -> list[int]:
+        if probe.function != EACH:
+            return [probe.cookie(self._id(probe, probe.function, site))] * n_places
+        return [probe.cookie(self._id(probe, f"aten::{name}", site)) for name in site.names]
+
+    def _id(self, probe: Probe, function: str, site: Site) -> int:
+        """Return the number of a function in the programs' data, a new one for a new function."""
+        key = (probe.layer, function, probe.choice[0] if probe.choice else "")
+        if key not in self._known_ids:
+            if len(self.functions) >= MAX_FUNCTIONS:
+                raise OSError(errno.ENOSPC, f"more than {MAX_FUNCTIONS} functions")
+            self._known_ids[key] = len(self.functions)
+            self.functions.append(key)
+        before = self.costs.get(key[:2], ("", 0))[1]
+        self.costs[key[:2]] = (probe.group, max(before, STEPPED_PAIR_NS if site.stepped else PAIR_NS))
+        return self._known_ids[key]
 
     def _create(self, program: str, path: str, places: list[tuple[int, int, int]], at_return: bool) -> list[int]:
         fd = self._programs.programs[program]
@@ -193,9 +235,18 @@ class Attachments:
             attached = self._attached.get(library.inode, _Attached())
             count += sum(n for row, n in attached.hooked.items() if row in rows)
             reasons += [reason for row, refused in attached.refused.items() if row in rows for reason in refused]
+        if shed := [self._shed[group] for group in sorted({self._probes[row].group for row in rows} & set(self._shed))]:
+            reason = "; ".join([*shed, *reasons[:_REASONS]])
+            return LayerCoverage(layer=layer, status="partial" if count else "shed", reason=reason, probes=count)
         if not count and not reasons:
             found = ", ".join(sorted(library.name for library in relevant))
             return LayerCoverage(layer=layer, status="absent", reason=f"no function of the table in {found}")
         more = f" (and {len(reasons) - _REASONS} more)" if len(reasons) > _REASONS else ""
         status = "attached" if not reasons else "partial" if count else "failed"
         return LayerCoverage(layer=layer, status=status, reason="; ".join(reasons[:_REASONS]) + more, probes=count)
+
+
+def _close(links: list[int]) -> None:
+    """Detach, the entries before their returns: a call that begins in between then leaves nothing open."""
+    for link in reversed(links):
+        os.close(link)

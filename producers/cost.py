@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import threading
 import time
 from dataclasses import dataclass
 
@@ -40,6 +41,18 @@ class CostMeter:
             cpu_ratio=share,
             rss_bytes=float(int(pages[1]) * PAGE_BYTES) if len(pages) > 1 else None,
         )
+
+
+class ThreadCost:
+    """Reads the CPU seconds that the calling thread takes, from reading to reading."""
+
+    def __init__(self) -> None:
+        self._before: tuple[int, float] | None = None
+
+    def read(self) -> float | None:
+        """Return the seconds since the last reading, None where this thread has none yet."""
+        before, self._before = self._before, (threading.get_ident(), time.thread_time())
+        return self._before[1] - before[1] if before is not None and before[0] == self._before[0] else None
 
 
 def _cpu_seconds() -> float:

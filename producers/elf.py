@@ -98,7 +98,17 @@ def cpp_pattern(qualified: str) -> Pattern:
 
     >>> bool(cpp_pattern("gloo::allreduce").whole.fullmatch("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE"))
     True
+
+    A part ``*`` stands for one name of any kind, which is the expression's first group.
+
+    >>> cpp_pattern("at::_ops::*::call").whole.fullmatch("_ZN2at4_ops10add_Tensor4callERKNS_6TensorE")[1]
+    'add_Tensor'
     """
+    if "*" in qualified:
+        before, after = (
+            "".join(f"{len(part)}{part}" for part in side.split("::") if part) for side in qualified.split("*")
+        )
+        return Pattern((f"_ZN{before}".encode(),), re.compile(rf"_ZN{before}\d+([A-Za-z_]\w*?){after}E.*"))
     parts = [f"{len(part)}{part}" for part in qualified.split("::")]
     # the scope alone: functions of one class are then found in one go
     scope, name = "".join(parts[:-1]), "".join(parts)

@@ -35,6 +35,12 @@ PROGRAMS: dict[str, tuple[str, str]] = {
 #: the cookie's bit that asks for a record of each call (bpf/calls.c)
 RECORD_BIT = 33
 
+#: ids that fit into a cookie, id 0 being none
+MAX_FUNCTIONS = 1 << 16
+
+#: a row's function that is named after what the symbol's ``*`` stands for
+EACH = "*"
+
 #: what return value is an error -> the number in the cookie (bpf/calls.c)
 ERRORS = {"": 0, "nonzero": 1, "negative": 2, "null": 3}
 
@@ -62,6 +68,13 @@ class Probe:
     choice: tuple[str, int] | None = None
     rare: bool = False
     local: bool = False
+
+    @property
+    def group(self) -> str:
+        """The group with which the probe goes when watching costs too much; empty if it never does (budget.py)."""
+        if self.kind in ("call", "gc"):
+            return "torch_ops" if self.function == EACH else self.layer
+        return ""
 
     def cookie(self, function_id: int) -> int:
         """Return what the programs are told about this probe; the bits are those of bpf/calls.c."""
@@ -195,3 +208,6 @@ DEFAULT_PROBES: tuple[Probe, ...] = (
     Probe("python", _PYTHON, "gc_collect_main", "gc", "gc", choice=("gc", 0), local=True),
     Probe("python", _PYTHON, "usdt:python:gc__start:gc__done", "gc", "gc", choice=("gc", 1), rare=True),
 )
+
+#: every operator of PyTorch, thousands: for those who ask for them, as they cost a training step some percent
+TORCH_OPS = Probe("pytorch", _TORCH, "at::_ops::*::call", EACH)

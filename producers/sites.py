@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from eacgm.producers import elf
 from eacgm.producers.libraries import Library
-from eacgm.producers.probes import Probe
+from eacgm.producers.probes import EACH, Probe
 
 
 @dataclass(slots=True)
@@ -20,6 +20,10 @@ class Site:
     semaphores: list[int] = field(default_factory=list)
     return_semaphores: list[int] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    #: for each place, what the symbol's ``*`` stands for; empty where it has none
+    names: list[str] = field(default_factory=list)
+    #: whether the kernel single-steps one of the places
+    stepped: bool = False
 
 
 def find_sites(probes: Sequence[Probe], library: Library) -> dict[int, Site]:
@@ -32,9 +36,10 @@ def find_sites(probes: Sequence[Probe], library: Library) -> dict[int, Site]:
     target = elf.ObjectFile(library.path)
     patterns = [_pattern(probes[row]) for row in named]
     sites: dict[int, Site] = {}
-    for row, functions in zip(named, target.functions(patterns) if named else [], strict=True):
+    found = target.functions(patterns) if named else []
+    for row, functions, pattern in zip(named, found, patterns, strict=True):
         if functions:
-            sites[row] = _function_site(probes[row], functions)
+            sites[row] = _function_site(probes[row], functions, pattern.whole)
     for row in set(rows) - set(named):
         site = _marker_site(probes[row], target.markers)
         if site.offsets and site.return_offsets:
@@ -51,8 +56,8 @@ def _pattern(probe: Probe) -> elf.Pattern:
     return elf.cpp_pattern(probe.symbol) if "::" in probe.symbol else elf.c_pattern(probe.symbol, local=probe.local)
 
 
-def _function_site(probe: Probe, functions: list[elf.Function]) -> Site:
-    site = Site()
+def _function_site(probe: Probe, functions: list[elf.Function], whole: re.Pattern[str]) -> Site:
+    site = Site(stepped=probe.rare and any(function.stepped for function in functions))
     for function in functions:
         if function.stepped and not probe.rare:
             site.refused.append(
@@ -60,6 +65,9 @@ def _function_site(probe: Probe, functions: list[elf.Function]) -> Site:
             )
             continue
         site.offsets.append(function.offset)
+        if probe.function == EACH:
+            match = whole.fullmatch(function.name)
+            site.names.append(match[1] if match else function.name)
     site.return_offsets = site.offsets
     site.semaphores = site.return_semaphores = [0] * len(site.offsets)
     return site

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +28,7 @@ from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount
 from eacgm.producers.attachment import Attachments
 from eacgm.producers.lifecycles import Lifecycles
 from eacgm.producers.maps import KernelMap
-from eacgm.producers.observation import Collection
+from eacgm.producers.observation import Collection, Observation
 from eacgm.producers.probes import DEFAULT_PROBES, Probe
 from eacgm.producers.ring import Ring
 from eacgm.producers.snapshot import Snapshot, Watched, observe
@@ -151,6 +151,31 @@ class Tracer:
         if pid not in self._watched:
             raise ProbeError(f"process {pid} is not watched; call watch first")
         return self._attachments.attach(pid)
+
+    def shed(self, group: str, reason: str) -> None:
+        """Take a group of probes off (``Probe.group``) until ``restore``; ``reason`` goes to the coverage.
+
+        The group's calls in flight are forgotten: no return will end them, and they must not look like a hang.
+        """
+        functions = self._attachments.shed(group, reason)
+        table = self._maps["open_calls"]
+        keys, calls = table.read()
+        for key in keys[np.isin(calls["function"], list(functions))].copy():
+            table.delete(key)
+
+    def restore(self, group: str) -> None:
+        """Let a group's probes come back, as each process's coverage is refreshed."""
+        self._attachments.restore(group)
+
+    def probe_seconds(self, observations: Iterable[Observation]) -> dict[str, float]:
+        """Return the CPU time that the probes took from the observed processes, estimated, by group."""
+        spent: dict[str, float] = {}
+        for observation in observations:
+            calls = observation.calls
+            for layer, function, count in zip(calls.layer, calls.function, calls.count.tolist(), strict=True):
+                group, pair_ns = self._attachments.costs.get((layer, function), ("", 0))
+                spent[group] = spent.get(group, 0.0) + count * pair_ns * 1e-9
+        return spent
 
     def unwatch(self, pid: int) -> None:
         """Forget a process, whether it still runs or not; unknown pids are ignored."""

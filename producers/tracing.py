@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eacgm.errors import EacgmError
 from eacgm.events import LayerCoverage
 from eacgm.producers.observation import Observation
-from eacgm.producers.probes import LAYERS
+from eacgm.producers.probes import DEFAULT_PROBES, LAYERS, Probe
 from eacgm.producers.procfs import executable_kib
 from eacgm.producers.tracer import Tracer
 
@@ -50,10 +51,10 @@ class Tracing:
         self._watches: dict[int, _Watch] = {}
 
     @classmethod
-    def begin(cls) -> Tracing:
+    def begin(cls, probes: Sequence[Probe] = DEFAULT_PROBES) -> Tracing:
         """Load the programs; where that fails, say why in ``failure``."""
         try:
-            return cls(Tracer(), None)
+            return cls(Tracer(probes), None)
         except (EacgmError, OSError) as error:
             return cls(None, str(error))
 
@@ -122,6 +123,26 @@ class Tracing:
             lost=collection.lost_lifecycles,
             unattributed_retransmits=None if unattributed is None else float(unattributed),
         )
+
+    def shed(self, group: str, reason: str) -> None:
+        """Take a group of probes off; the next ``refresh`` of each process tells its coverage."""
+        if self._tracer is not None:
+            self._tracer.shed(group, reason)
+            self._look_again()
+
+    def restore(self, group: str) -> None:
+        """Let a group of probes come back, as each process is refreshed."""
+        if self._tracer is not None:
+            self._tracer.restore(group)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        for watch in self._watches.values():
+            watch.executable_kib = None
+
+    def probe_seconds(self, observations: Iterable[Observation]) -> dict[str, float]:
+        """Return the CPU time that the probes took from the observed processes, estimated, by group."""
+        return self._tracer.probe_seconds(observations) if self._tracer is not None else {}
 
     def close(self) -> None:
         """Detach everything."""

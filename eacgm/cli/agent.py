@@ -12,7 +12,7 @@ import click
 
 from eacgm.cli.kafka_options import kafka_options
 from eacgm.cli.live import LiveView, Numbers
-from eacgm.cli.options import job_name
+from eacgm.cli.options import job_name, probes, watching_options
 from eacgm.cli.run import TICK_SECONDS, stopped_by_signals
 from eacgm.errors import BrokerError
 from eacgm.events import Event
@@ -56,6 +56,7 @@ _MEGABYTE = 1_000_000
     help="Of batches.",
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics for Prometheus and /healthz there.")
+@watching_options
 @kafka_options
 def command(
     connection: Connection,
@@ -65,6 +66,8 @@ def command(
     spool_mb: int | None,
     compression: str,
     metrics: str | None,
+    cpu_budget: float,
+    torch_ops: str,
 ) -> int:
     """Watch all jobs of this machine and send what is seen to Kafka, until Ctrl-C or SIGTERM.
 
@@ -100,7 +103,14 @@ def command(
             numbers.see_input(event)
             outbox.publish(event)
 
-        agent = Agent(publish, interval_ms=interval_ms, job=job, unsent=outbox.take_losses)
+        agent = Agent(
+            publish,
+            interval_ms=interval_ms,
+            job=job,
+            unsent=outbox.take_losses,
+            probes=probes(torch_ops),
+            cpu_percent=cpu_budget,
+        )
         if agent.failure is not None:
             view.say(f"without probes: {agent.failure}; only what /proc tells is watched", "yellow")
         if metrics is not None:

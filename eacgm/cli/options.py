@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from eacgm.config import Config, load
+from eacgm.producers.budget import DEFAULT_PERCENT
+
+if TYPE_CHECKING:
+    from eacgm.producers.probes import Probe
 
 Command = Callable[..., Any]
 
@@ -45,6 +49,32 @@ def config_options(command: Command) -> Command:
 def json_option(command: Command) -> Command:
     """Add ``--json``; the command gets ``as_json: bool``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON lines for machines.")(command)
+
+
+def watching_options(command: Command) -> Command:
+    """Add ``--cpu-budget`` and ``--torch-ops``; the command gets ``cpu_budget: float`` and ``torch_ops: str``."""
+    command = click.option(
+        "--torch-ops",
+        type=click.Choice(["none", "all"]),
+        default="none",
+        show_default=True,
+        help="Also trace PyTorch's operators; all slow a training step by some percent.",
+    )(command)
+    return click.option(
+        "--cpu-budget",
+        type=click.FloatRange(0.1, 10_000),
+        default=DEFAULT_PERCENT,
+        show_default=True,
+        metavar="PERCENT",
+        help="Of one core, agent and probes together; beyond it probes are taken off until there is room.",
+    )(command)
+
+
+def probes(torch_ops: str) -> tuple[Probe, ...]:
+    """Return the table of functions to trace for ``--torch-ops``."""
+    from eacgm.producers.probes import DEFAULT_PROBES, TORCH_OPS
+
+    return (*DEFAULT_PROBES, TORCH_OPS) if torch_ops == "all" else DEFAULT_PROBES
 
 
 def instant(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
 from eacgm.cli.live import LiveView, Numbers, print_alert
-from eacgm.cli.options import config_options, job_name, json_option
+from eacgm.cli.options import config_options, job_name, json_option, probes, watching_options
 from eacgm.config import Config
 from eacgm.events import AlertEvent, Event
 
@@ -28,9 +29,18 @@ TICK_SECONDS = 0.5
 @click.option(
     "--interval-ms", type=click.IntRange(100, 60_000), default=1000, show_default=True, help="Of one reading."
 )
+@watching_options
 @config_options
 @json_option
-def command(record: Path | None, job: str | None, interval_ms: int, config: Config, as_json: bool) -> int:
+def command(
+    record: Path | None,
+    job: str | None,
+    interval_ms: int,
+    cpu_budget: float,
+    torch_ops: str,
+    config: Config,
+    as_json: bool,
+) -> int:
     """Watch all jobs of this machine, print alerts as they come, until Ctrl-C or SIGTERM.
 
     Ranks are found by themselves, also those that start later. Alerts go to standard output, one line each; live
@@ -43,7 +53,9 @@ def command(record: Path | None, job: str | None, interval_ms: int, config: Conf
     """  # noqa: D301 - click reads the backspace as: keep these lines
     stop = threading.Event()
     with stopped_by_signals(stop), LiveView(sys.stderr) as view:
-        Watch(view, as_json=as_json).run(stop, record, job, interval_ms, config)
+        Watch(view, as_json=as_json).run(
+            stop, record, config, interval_ms=interval_ms, job=job, cpu_percent=cpu_budget, probes=probes(torch_ops)
+        )
     return 0
 
 
@@ -56,10 +68,11 @@ class Watch:
         self._numbers = Numbers()
         self._alerts: queue.SimpleQueue[AlertEvent] = queue.SimpleQueue()
 
-    def run(
-        self, stop: threading.Event, record: Path | None, job: str | None, interval_ms: int, config: Config
-    ) -> None:
-        """Watch until ``stop`` is set, then close every window and print what follows from it."""
+    def run(self, stop: threading.Event, record: Path | None, config: Config, **watching: Any) -> None:
+        """Watch until ``stop`` is set, then close every window and print what follows from it.
+
+        ``watching`` is for the agent.
+        """
         from eacgm.producers.agent import Agent
         from eacgm.producers.agent_thread import AgentThread
         from eacgm.schemas.recording import RecordingWriter
@@ -68,7 +81,7 @@ class Watch:
         recorder = None if record is None else RecordingWriter(record)
         with EmbeddedShell(config, recorder=recorder, callbacks=[self._see_output]) as shell:
             self._shell = shell
-            agent = Agent(self._publish, interval_ms=interval_ms, job=job)
+            agent = Agent(self._publish, **watching)
             if agent.failure is not None:
                 self._view.say(f"without probes: {agent.failure}; only what /proc tells is watched", "yellow")
             with AgentThread(agent) as thread:
