@@ -57,7 +57,7 @@ int c10d_enqueue(struct pt_regs *ctx) {
 /* static void AsyncWork::execute(intrusive_ptr<AsyncWork>): the address of the pointer to the work */
 int c10d_execute(struct pt_regs *ctx) {
     u64 id = bpf_get_current_pid_tgid();
-    u32 tgid = id >> 32;
+    u32 tgid = id >> 32, tid = id;
     struct process *process = processes.lookup(&tgid);
     if (!process)
         return 0;
@@ -76,6 +76,6 @@ int c10d_execute(struct pt_regs *ctx) {
     } else {
         call.sequence = next_sequence(tgid, 0);
     }
-    begin(ctx, id, cookie, process, &call);
+    begin(ctx, id, cookie, process, threads.lookup(&tid), &call);
     return 0;
 }

@@ -9,13 +9,16 @@
  * from no deeper in its stack. Two calls of one function that return in the same instant on two CPUs may lose the
  * smaller of two new maxima, never a count.
  *
+ * Functions of one family (CUDA's runtime and driver; NCCL) call each other: within a thread only the outermost counts.
+ *
  * What is to be done with a function is in its cookie (see eacgm/producers/probes.py, the same bits):
  */
 #define COOKIE_FUNCTION(cookie) ((u32)((cookie) & 0xffff))
-#define COOKIE_ERRORS(cookie) (((cookie) >> 16) & 0x3)
+#define COOKIE_ERRORS(cookie) (((cookie) >> 16) & 0x7)
 #define COOKIE_BYTES(cookie) (((cookie) >> 20) & 0x7)
 #define COOKIE_DATATYPE(cookie) (((cookie) >> 24) & 0x7)
 #define COOKIE_COMMUNICATOR(cookie) (((cookie) >> 28) & 0x7)
+#define COOKIE_FAMILY(cookie) (((cookie) >> 36) & 0x3)
 #define COOKIE_ARGUMENTS 0x77700000ULL
 #define COOKIE_STEP (1ULL << 32)
 #define COOKIE_RECORD (1ULL << 33)
@@ -24,6 +27,11 @@
 #define ERRORS_NONZERO 1
 #define ERRORS_NEGATIVE 2
 #define ERRORS_NULL 3
+/* not zero, and not what a query says of work that goes on: cudaErrorNotReady, ncclInProgress */
+#define ERRORS_CUDA 4
+#define ERRORS_NCCL 5
+#define CUDA_NOT_READY 600
+#define NCCL_IN_PROGRESS 7
 
 #define N_BUCKETS 44
 #define NO_BYTES (-1LL)
@@ -129,14 +137,24 @@ static __always_inline u64 next_sequence(u32 tgid, u64 communicator) {
     return sequence;
 }
 
-/* Note a call in flight. */
+/* Tell whether a call is part of another one of its family, on the same thread; if not, note that it has begun. */
+static __always_inline int is_part(struct thread *thread, u64 cookie, u64 sp) {
+    u32 family = COOKIE_FAMILY(cookie);
+    if (!family || !thread)
+        return 0;
+    u64 *outer = &thread->family_sp[(family - 1) & (N_FAMILIES - 1)];
+    if (sp < *outer)
+        return 1;
+    *outer = sp;
+    return 0;
+}
+
+/* Note a call in flight; `thread` is the caller's entry in `threads`, NULL if it has none. */
 static __always_inline void begin(struct pt_regs *ctx, u64 id, u64 cookie, struct process *process,
-                                  struct open_call *call) {
-    u32 tid = id;
+                                  struct thread *thread, struct open_call *call) {
     u64 sp = PT_REGS_SP(ctx);
     struct call_key key = {.pid_tgid = id, .sp = cookie & COOKIE_MARKER ? 0 : sp, .cookie = cookie};
 
-    struct thread *thread = threads.lookup(&tid);
     if (thread && (thread->outer_sp == 0 || sp >= thread->outer_sp)) {
         thread->outer_sp = sp;
         thread->settled_ns = call->start_ns;
@@ -147,11 +165,14 @@ static __always_inline void begin(struct pt_regs *ctx, u64 id, u64 cookie, struc
 
 int call_entry(struct pt_regs *ctx) {
     u64 id = bpf_get_current_pid_tgid();
-    u32 tgid = id >> 32;
+    u32 tgid = id >> 32, tid = id;
     struct process *process = processes.lookup(&tgid);
     if (!process)
         return 0;
     u64 cookie = bpf_get_attach_cookie(ctx);
+    struct thread *thread = threads.lookup(&tid);
+    if (is_part(thread, cookie, PT_REGS_SP(ctx)))
+        return 0;
     struct open_call call = {.function = COOKIE_FUNCTION(cookie), .start_ns = bpf_ktime_get_ns()};
 
     if (cookie & COOKIE_STEP) {
@@ -171,7 +192,7 @@ int call_entry(struct pt_regs *ctx) {
         call.communicator = arguments.at[COOKIE_COMMUNICATOR(cookie)];
         call.sequence = next_sequence(tgid, call.communicator);
     }
-    begin(ctx, id, cookie, process, &call);
+    begin(ctx, id, cookie, process, thread, &call);
     return 0;
 }
 
@@ -183,6 +204,10 @@ static __always_inline int failed(u64 cookie, u64 result) {
         return (s32)result < 0;
     case ERRORS_NULL:
         return result == 0;
+    case ERRORS_CUDA:
+        return (s32)result != 0 && (s32)result != CUDA_NOT_READY;
+    case ERRORS_NCCL:
+        return (s32)result != 0 && (s32)result != NCCL_IN_PROGRESS;
     }
     return 0;
 }
@@ -241,6 +266,9 @@ int call_return(struct pt_regs *ctx) {
         thread->outer_sp = 0;
         thread->settled_ns = now;
     }
+    u32 family = COOKIE_FAMILY(cookie);
+    if (thread && family && sp >= thread->family_sp[(family - 1) & (N_FAMILIES - 1)])
+        thread->family_sp[(family - 1) & (N_FAMILIES - 1)] = 0;
     if (cookie & COOKIE_STEP && process->step_tid == tid && sp >= process->step_sp)
         process->step_sp = 0;
     struct open_call *call = open_calls.lookup(&key);

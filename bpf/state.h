@@ -36,12 +36,15 @@ enum { RUNNING, RUNNABLE, SLEEPING, UNINTERRUPTIBLE, STOPPED, BLOCKED, N_TIMES =
  * since_ns: when it entered `state`. time_ns: nanoseconds in each state until then; [BLOCKED] is the part of SLEEPING
  * and UNINTERRUPTIBLE outside every traced call. outer_sp: stack pointer of the outermost traced call in flight, 0 if
  * none. settled_ns: when the last outermost call began or ended; older calls of this thread cannot be in flight.
+ * family_sp: as outer_sp, of the calls of one family (calls.c).
  */
+#define N_FAMILIES 2
 struct thread {
     u64 since_ns;
     u64 time_ns[N_TIMES];
     u64 outer_sp;
     u64 settled_ns;
+    u64 family_sp[N_FAMILIES];
     u32 tgid;
     u32 state;
 };

@@ -21,7 +21,8 @@ from eacgm.producers.cost import AgentCost, CostMeter, ThreadCost
 from eacgm.producers.host import HostReader
 from eacgm.producers.messages import Interval, calls_event, collectives_event, host_event, node_event, process_event
 from eacgm.producers.observation import Observation
-from eacgm.producers.probes import DEFAULT_PROBES, Probe
+from eacgm.producers.probe import Probe
+from eacgm.producers.probes import DEFAULT_PROBES
 from eacgm.producers.processes import Changes, Process, ProcessTable
 from eacgm.producers.roles import RANK
 from eacgm.producers.tracing import Seen, Tracing, trains

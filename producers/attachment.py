@@ -17,7 +17,7 @@ from eacgm.errors import ProbeError
 from eacgm.events import LayerCoverage
 from eacgm.producers import kernel
 from eacgm.producers.libraries import Inode, Library, mapped_libraries
-from eacgm.producers.probes import EACH, LAYERS, MAX_FUNCTIONS, PROGRAMS, Probe
+from eacgm.producers.probe import EACH, LAYERS, MAX_FUNCTIONS, PROGRAMS, Probe
 from eacgm.producers.programs import Programs
 from eacgm.producers.sites import Site, find_sites, is_marker
 
@@ -198,7 +198,7 @@ class Attachments:
 
     def _id(self, probe: Probe, function: str, site: Site) -> int:
         """Return the number of a function in the programs' data, a new one for a new function."""
-        key = (probe.layer, function, probe.choice[0] if probe.choice else "")
+        key = (probe.layer, function, probe.family or (probe.choice[0] if probe.choice else ""))
         if key not in self._known_ids:
             if len(self.functions) >= MAX_FUNCTIONS:
                 raise OSError(errno.ENOSPC, f"more than {MAX_FUNCTIONS} functions")

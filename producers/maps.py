@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from eacgm.errors import ProbeError
 from eacgm.producers import kernel
 
-N_TIMES, N_BUCKETS = 8, 44
+N_TIMES, N_BUCKETS, N_FAMILIES = 8, 44, 2
 RUNNING, RUNNABLE, SLEEPING, UNINTERRUPTIBLE, STOPPED, BLOCKED = range(6)
 
 PROCESS = np.dtype([("step_tid", "<u8"), ("step_sp", "<u8"), ("lost", "<u8")])
@@ -20,6 +20,7 @@ THREAD = np.dtype(
         ("time_ns", "<u8", N_TIMES),
         ("outer_sp", "<u8"),
         ("settled_ns", "<u8"),
+        ("family_sp", "<u8", N_FAMILIES),
         ("tgid", "<u4"),
         ("state", "<u4"),
     ]

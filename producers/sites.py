@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from eacgm.producers import elf
 from eacgm.producers.libraries import Library
-from eacgm.producers.probes import EACH, Probe
+from eacgm.producers.probe import EACH, Probe
 
 
 @dataclass(slots=True)

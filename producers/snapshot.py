@@ -13,7 +13,7 @@ from eacgm.producers import maps
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount
 from eacgm.producers.clock import ClockReading
 from eacgm.producers.observation import Observation
-from eacgm.producers.probes import RECORD_BIT
+from eacgm.producers.probe import RECORD_BIT
 
 
 @dataclass(slots=True)

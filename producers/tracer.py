@@ -29,7 +29,8 @@ from eacgm.producers.attachment import Attachments
 from eacgm.producers.lifecycles import Lifecycles
 from eacgm.producers.maps import KernelMap
 from eacgm.producers.observation import Collection, Observation
-from eacgm.producers.probes import DEFAULT_PROBES, Probe
+from eacgm.producers.probe import Probe
+from eacgm.producers.probes import DEFAULT_PROBES
 from eacgm.producers.ring import Ring
 from eacgm.producers.snapshot import Snapshot, Watched, observe
 
@@ -206,7 +207,7 @@ class Tracer:
             except (OSError, IndexError):
                 continue  # the thread has ended
             state = _STATES.get(letter, maps.SLEEPING)
-            fresh = (time.monotonic_ns(), (0,) * maps.N_TIMES, 0, 0, pid, state)
+            fresh = (time.monotonic_ns(), (0,) * maps.N_TIMES, 0, 0, (0,) * maps.N_FAMILIES, pid, state)
             threads.put(int(name), fresh, only_new=True)
 
     def collect(self, now_ns: int | None = None) -> Collection:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from eacgm.errors import EacgmError
 from eacgm.events import LayerCoverage
 from eacgm.producers.observation import Observation
-from eacgm.producers.probes import DEFAULT_PROBES, LAYERS, Probe
+from eacgm.producers.probe import LAYERS, Probe
+from eacgm.producers.probes import DEFAULT_PROBES
 from eacgm.producers.procfs import executable_kib
 from eacgm.producers.tracer import Tracer
 

@@ -17,7 +17,7 @@ from typing import Any
 from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel, programs
 from eacgm.producers.elf import ObjectFile, c_pattern
-from eacgm.producers.probes import Probe
+from eacgm.producers.probe import Probe
 from eacgm.producers.tracer import Tracer
 
 #: a pushed frame pointer makes the kernel emulate the first instruction, as in nearly all functions of torch and CUDA

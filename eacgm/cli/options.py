@@ -13,7 +13,7 @@ from eacgm.config import Config, load
 from eacgm.producers.budget import DEFAULT_PERCENT
 
 if TYPE_CHECKING:
-    from eacgm.producers.probes import Probe
+    from eacgm.producers.probe import Probe
 
 Command = Callable[..., Any]
 

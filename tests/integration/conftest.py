@@ -12,7 +12,7 @@ import pytest
 
 from eacgm.demo.interpreters import find
 from eacgm.errors import UnsupportedError
-from eacgm.producers.probes import Probe
+from eacgm.producers.probe import Probe
 from eacgm.producers.programs import check_privileges
 from eacgm.producers.toolchain import find_bcc, tracefs
 from eacgm.producers.tracer import Tracer

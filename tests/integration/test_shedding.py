@@ -9,7 +9,8 @@ import time
 import pytest
 
 from eacgm.producers.agent import Agent
-from eacgm.producers.probes import TORCH_OPS, Probe
+from eacgm.producers.probe import Probe
+from eacgm.producers.probes import TORCH_OPS
 from eacgm.producers.tracer import Tracer
 
 pytestmark = pytest.mark.ebpf

@@ -3,7 +3,8 @@ from importlib.resources import files
 
 import pytest
 
-from eacgm.producers.probes import DEFAULT_PROBES, ERRORS, LAYERS, PROGRAMS, Probe
+from eacgm.producers.probe import ERRORS, FAMILIES, LAYERS, PROGRAMS, Probe
+from eacgm.producers.probes import DEFAULT_PROBES
 
 
 def shift(name):
@@ -26,7 +27,7 @@ def test_an_argument_s_place_is_where_the_program_looks(field, name, index):
     assert probe.cookie(0xFFFF) & 0xFFFF == 0xFFFF
 
 
-@pytest.mark.parametrize("kind", ["nonzero", "negative", "null"])
+@pytest.mark.parametrize("kind", [kind for kind in ERRORS if kind])
 def test_the_rule_for_errors_is_the_program_s(kind):
     text = files("eacgm.bpf").joinpath("calls.c").read_text()
     found = re.search(rf"#define ERRORS_{kind.upper()} (\d)", text)
@@ -51,11 +52,20 @@ def test_flags_are_the_program_s(flag, probe):
     assert probe.cookie(0) == 1 << int(found[1])
 
 
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family])
+def test_a_family_s_place_is_where_the_program_looks(family):
+    bits, mask = shift("FAMILY")
+    cookie = Probe("cuda", "lib", "s", "f", family=family).cookie(0)
+    assert cookie >> bits & mask == FAMILIES[family]
+    assert cookie == FAMILIES[family] << bits
+
+
 def test_every_row_of_the_table_can_be_attached():
     for probe in DEFAULT_PROBES:
         assert probe.layer in LAYERS
         assert probe.kind in PROGRAMS
         assert probe.errors in ERRORS
+        assert probe.family in FAMILIES
         re.compile(probe.library)
         if "::" not in probe.symbol:
             re.compile(probe.symbol)

@@ -5,7 +5,7 @@ import pytest
 
 from eacgm.errors import ProbeError
 from eacgm.producers.libraries import Library
-from eacgm.producers.probes import Probe
+from eacgm.producers.probe import Probe
 from eacgm.producers.sites import find_sites, is_marker
 
 _SOURCE = """

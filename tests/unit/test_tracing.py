@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 
 from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns, Observation
-from eacgm.producers.probes import LAYERS
+from eacgm.producers.probe import LAYERS
 from eacgm.producers.tracing import Tracing, trains
 
 
