@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from eacgm.producers.cuda_probes import CUDA_PROBES
 from eacgm.producers.nccl_probes import NCCL_PROBES
-from eacgm.producers.probe import Probe
+from eacgm.producers.probe import EACH, Probe
 
 _TORCH = r"libtorch_cpu\.so.*"
 _GLOO = r"libtorch_cpu\.so.*|libgloo\.so.*"
