@@ -40,6 +40,7 @@ def alerts(
     """
     where = connection or Connection.from_environment(bootstrap=bootstrap)
     with AlertReader(where, topic=topic, since_ns=since_ns) as reader:
-        yield from reader.to_the_end()
+        for batch in reader.to_the_end():
+            yield from batch
         while follow:
             yield from reader.poll(_POLL_SECONDS)

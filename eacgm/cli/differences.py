@@ -67,7 +67,7 @@ def print_differences(
         from eacgm.kafka.alert_reader import AlertReader
 
         with AlertReader(connection_of(source), topic=old) as reader:
-            before = iter(list(reader.to_the_end()))
+            before = iter([alert for batch in reader.to_the_end() for alert in batch])
     else:
         raise UsageError(f"--compare: no file {old!r}; expected JSON lines of alerts, or a topic of kafka://...")
     since, until = stretch
