@@ -45,13 +45,17 @@ struct call_key {
     u64 sp;
     u64 cookie;
 };
-/* function: under which the call is counted; sequence: of the record within its communicator and process */
+/*
+ * function: under which the call is counted; sequence: of the record within its communicator and process; place: where
+ * the call will write what it makes
+ */
 struct open_call {
     u64 start_ns;
     s64 bytes;
     u64 communicator;
     u64 sequence;
     u64 function;
+    u64 place;
 };
 BPF_HASH(open_calls, struct call_key, struct open_call, MAX_OPEN);
 
@@ -163,25 +167,44 @@ static __always_inline void begin(struct pt_regs *ctx, u64 id, u64 cookie, struc
         __sync_fetch_and_add(&process->lost, 1);
 }
 
+/* Who makes a call: `process` is NULL where it is not watched, or where the call is part of another one. */
+struct caller {
+    struct process *process;
+    struct thread *thread;
+    u64 id;
+    u64 cookie;
+    u32 tgid;
+};
+
+static __always_inline struct caller caller_of(struct pt_regs *ctx) {
+    struct caller caller = {.id = bpf_get_current_pid_tgid()};
+    u32 tid = caller.id;
+    caller.tgid = caller.id >> 32;
+    caller.process = processes.lookup(&caller.tgid);
+    if (!caller.process)
+        return caller;
+    caller.cookie = bpf_get_attach_cookie(ctx);
+    caller.thread = threads.lookup(&tid);
+    if (is_part(caller.thread, caller.cookie, PT_REGS_SP(ctx)))
+        caller.process = NULL;
+    return caller;
+}
+
 int call_entry(struct pt_regs *ctx) {
-    u64 id = bpf_get_current_pid_tgid();
-    u32 tgid = id >> 32, tid = id;
-    struct process *process = processes.lookup(&tgid);
+    struct caller caller = caller_of(ctx);
+    struct process *process = caller.process;
     if (!process)
         return 0;
-    u64 cookie = bpf_get_attach_cookie(ctx);
-    struct thread *thread = threads.lookup(&tid);
-    if (is_part(thread, cookie, PT_REGS_SP(ctx)))
-        return 0;
+    u64 cookie = caller.cookie;
     struct open_call call = {.function = COOKIE_FUNCTION(cookie), .start_ns = bpf_ktime_get_ns()};
 
     if (cookie & COOKIE_STEP) {
         /* A backward within a backward (checkpointing, on any thread) is part of it, not a step of its own. */
         u64 sp = PT_REGS_SP(ctx);
-        bool again = process->step_tid == (u32)id && sp >= process->step_sp;
+        bool again = process->step_tid == (u32)caller.id && sp >= process->step_sp;
         if (process->step_sp && !again)
             return 0;
-        process->step_tid = (u32)id;
+        process->step_tid = (u32)caller.id;
         process->step_sp = sp;
     }
     struct arguments arguments = {};
@@ -190,9 +213,9 @@ int call_entry(struct pt_regs *ctx) {
     call.bytes = payload_bytes(&arguments, cookie);
     if (cookie & COOKIE_RECORD) {
         call.communicator = arguments.at[COOKIE_COMMUNICATOR(cookie)];
-        call.sequence = next_sequence(tgid, call.communicator);
+        call.sequence = next_sequence(caller.tgid, call.communicator);
     }
-    begin(ctx, id, cookie, process, thread, &call);
+    begin(ctx, caller.id, cookie, process, caller.thread, &call);
     return 0;
 }
 
@@ -250,51 +273,74 @@ static __always_inline void count(u32 tgid, struct process *process, struct open
         row->max_ns[half] = duration_ns;
 }
 
-int call_return(struct pt_regs *ctx) {
-    u64 id = bpf_get_current_pid_tgid();
-    u32 tgid = id >> 32, tid = id;
-    struct process *process = processes.lookup(&tgid);
-    if (!process)
-        return 0;
-    u64 cookie = bpf_get_attach_cookie(ctx);
-    u64 sp = PT_REGS_SP(ctx) - (cookie & COOKIE_MARKER ? 0 : RETURN_SHIFT);
-    struct call_key key = {.pid_tgid = id, .sp = cookie & COOKIE_MARKER ? 0 : sp, .cookie = cookie};
-    u64 now = bpf_ktime_get_ns();
+/* A call that returns: `call` is NULL where it is not in flight for us. */
+struct returning {
+    struct process *process;
+    struct open_call *call;
+    u64 cookie;
+    u64 now;
+    u32 tgid;
+    u32 tid;
+    struct call_key key;
+};
 
-    struct thread *thread = threads.lookup(&tid);
+static __always_inline void find_returning(struct pt_regs *ctx, struct returning *back) {
+    u64 id = bpf_get_current_pid_tgid();
+    back->tgid = id >> 32;
+    back->tid = id;
+    back->process = processes.lookup(&back->tgid);
+    if (!back->process)
+        return;
+    u64 cookie = back->cookie = bpf_get_attach_cookie(ctx);
+    u64 sp = PT_REGS_SP(ctx) - (cookie & COOKIE_MARKER ? 0 : RETURN_SHIFT);
+    back->key.pid_tgid = id;
+    back->key.sp = cookie & COOKIE_MARKER ? 0 : sp;
+    back->key.cookie = cookie;
+    back->now = bpf_ktime_get_ns();
+
+    struct thread *thread = threads.lookup(&back->tid);
     if (thread && sp >= thread->outer_sp) {
         thread->outer_sp = 0;
-        thread->settled_ns = now;
+        thread->settled_ns = back->now;
     }
     u32 family = COOKIE_FAMILY(cookie);
     if (thread && family && sp >= thread->family_sp[(family - 1) & (N_FAMILIES - 1)])
         thread->family_sp[(family - 1) & (N_FAMILIES - 1)] = 0;
-    if (cookie & COOKIE_STEP && process->step_tid == tid && sp >= process->step_sp)
-        process->step_sp = 0;
-    struct open_call *call = open_calls.lookup(&key);
-    if (!call)
-        return 0;
+    if (cookie & COOKIE_STEP && back->process->step_tid == back->tid && sp >= back->process->step_sp)
+        back->process->step_sp = 0;
+    back->call = open_calls.lookup(&back->key);
+}
 
-    u64 result = PT_REGS_RC(ctx);
-    u64 duration_ns = now - call->start_ns;
-    count(tgid, process, call, duration_ns, failed(cookie, result));
+/* Count a call that was in flight, write its record, and forget it. */
+static __always_inline void settle(struct returning *back, u64 result) {
+    struct open_call *call = back->call;
+    u64 cookie = back->cookie;
+    int error = failed(cookie, result);
+    count(back->tgid, back->process, call, back->now - call->start_ns, error);
     if (cookie & COOKIE_RECORD) {
         struct record *record = records.ringbuf_reserve(sizeof(struct record));
         if (record) {
             record->start_ns = call->start_ns;
-            record->end_ns = now;
+            record->end_ns = back->now;
             record->communicator = call->communicator;
             record->sequence = call->sequence;
             record->bytes = call->bytes;
-            record->return_code = COOKIE_ERRORS(cookie) ? (s32)result : 0;
-            record->tgid = tgid;
-            record->tid = tid;
+            record->return_code = error ? (s32)result : 0;
+            record->tgid = back->tgid;
+            record->tid = back->tid;
             record->function = call->function;
             records.ringbuf_submit(record, 0);
         } else {
-            __sync_fetch_and_add(&process->lost, 1);
+            __sync_fetch_and_add(&back->process->lost, 1);
         }
     }
-    open_calls.delete(&key);
+    open_calls.delete(&back->key);
+}
+
+int call_return(struct pt_regs *ctx) {
+    struct returning back = {};
+    find_returning(ctx, &back);
+    if (back.call)
+        settle(&back, PT_REGS_RC(ctx));
     return 0;
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from eacgm.events import IntArray
 from eacgm.producers.maps import (
     BLOCKED,
+    COMMUNICATOR_NAMED,
     N_BUCKETS,
     N_TIMES,
     RUNNABLE,
@@ -189,7 +190,7 @@ class CallAccount:
 
 
 class CollectiveAccount:
-    """One process's communicators, numbered within their family in the order of first sight."""
+    """One process's communicators: by their own name, else numbered within their family in the order of first sight."""
 
     def __init__(self, functions: list[tuple[str, str, str]]) -> None:
         self._functions = functions
@@ -232,6 +233,8 @@ class CollectiveAccount:
     def _name(self, family: str, address: int) -> str:
         if not address:
             return family
+        if address & COMMUNICATOR_NAMED:
+            return f"{family}/{address ^ COMMUNICATOR_NAMED:016x}"
         number = self._counts.get(family, 0)
         self._counts[family] = number + 1
         return f"{family}/{number}"

@@ -28,12 +28,22 @@ THREAD = np.dtype(
 DEPARTED = np.dtype([("time_ns", "<u8", N_TIMES)])
 CALL_KEY = np.dtype([("tid", "<u4"), ("tgid", "<u4"), ("sp", "<u8"), ("cookie", "<u8")])
 OPEN_CALL = np.dtype(
-    [("start_ns", "<u8"), ("bytes", "<i8"), ("communicator", "<u8"), ("sequence", "<u8"), ("function", "<u8")]
+    [
+        ("start_ns", "<u8"),
+        ("bytes", "<i8"),
+        ("communicator", "<u8"),
+        ("sequence", "<u8"),
+        ("function", "<u8"),
+        ("place", "<u8"),
+    ]
 )
 ROW_KEY = np.dtype([("tgid", "<u4"), ("function", "<u4")])
 #: ``sums`` are count, errors, bytes, total_ns
 ROW = np.dtype([("sums", "<u8", 4), ("max_ns", "<u8", 2), ("max_interval", "<u8", 2), ("histogram", "<u8", N_BUCKETS)])
 GROUP_KEY = np.dtype([("tgid", "<u8"), ("communicator", "<u8")])
+#: ``name`` has the bit ``COMMUNICATOR_NAMED``
+COMMUNICATOR = np.dtype([("name", "<u8"), ("children", "<u8"), ("rank", "<i4"), ("size", "<i4")])
+COMMUNICATOR_NAMED = 1 << 63
 TRAFFIC = np.dtype([("sent_bytes", "<u8"), ("received_bytes", "<u8"), ("retransmits", "<u8")])
 RECORD = np.dtype(
     [
@@ -61,6 +71,7 @@ _LAYOUT: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
     "open_calls": (CALL_KEY, OPEN_CALL),
     "rows": (ROW_KEY, ROW),
     "sequences": (GROUP_KEY, COUNTER),
+    "communicators": (GROUP_KEY, COMMUNICATOR),
     "traffic": (NUMBER, TRAFFIC),
 }
 

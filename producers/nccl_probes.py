@@ -24,20 +24,17 @@ _COLLECTIVES = (
     ("ncclScatter(Config)?", "scatter", 3, 4, 6),
 )
 _PEER_TO_PEER = (("ncclSend", "send"), ("ncclRecv", "recv"))
-#: seldom called: they may be single-stepped
-_OTHERS = (
-    "ncclCommInitRank",
-    "ncclCommInitRankConfig",
-    "ncclCommInitRankScalable",
-    "ncclCommInitAll",
-    "ncclCommSplit",
-    "ncclCommShrink",
-    "ncclCommFinalize",
-    "ncclCommDestroy",
-    "ncclCommAbort",
+#: symbol, kind; seldom called: they may be single-stepped
+_COMMUNICATORS = (
+    ("ncclCommInitRank(Config)?", "nccl_init"),
+    ("ncclCommInitRankScalable", "nccl_scalable"),
+    ("ncclCommInitAll", "call"),
+    ("ncclCommSplit", "nccl_split"),
+    ("ncclCommShrink", "nccl_shrink"),
+    ("ncclCommFinalize", "call"),
+    ("ncclCommDestroy", "nccl_end"),
+    ("ncclCommAbort", "nccl_end"),
 )
-#: called around each batch of collectives, or by a watchdog all the time
-_FREQUENT = ("ncclGroupStart", "ncclGroupEnd", "ncclCommGetAsyncError")
 
 
 def _probe(
@@ -67,10 +64,13 @@ def _probe(
 
 NCCL_PROBES = (
     *(
-        _probe(symbol, operation, "collective", count, datatype, communicator)
+        _probe(symbol, operation, "nccl", count, datatype, communicator)
         for symbol, operation, count, datatype, communicator in _COLLECTIVES
     ),
     *(_probe(symbol, operation, "call", 2, 3) for symbol, operation in _PEER_TO_PEER),
-    *(_probe(symbol, symbol) for symbol in _FREQUENT),
-    *(_probe(symbol, symbol, rare=True) for symbol in _OTHERS),
+    # around each batch of calls, and a watchdog's question
+    _probe("ncclGroupStart", "ncclGroupStart"),
+    _probe("ncclGroupEnd", "ncclGroupEnd"),
+    _probe("ncclCommGetAsyncError", "ncclCommGetAsyncError", "nccl_async_error"),
+    *(_probe(symbol, symbol.removesuffix("(Config)?"), kind, rare=True) for symbol, kind in _COMMUNICATORS),
 )

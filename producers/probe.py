@@ -10,7 +10,7 @@ from dataclasses import dataclass
 #: layers in the order in which coverage is told
 LAYERS = ("pytorch", "collective", "cuda", "python")
 
-#: kind -> the program at the function's entry and the one at its return (bpf/calls.c, bpf/c10d.c)
+#: kind -> the program at the function's entry and the one at its return (bpf/calls.c, bpf/c10d.c, bpf/nccl.c)
 PROGRAMS: dict[str, tuple[str, str]] = {
     "call": ("call_entry", "call_return"),
     "step": ("call_entry", "call_return"),
@@ -19,6 +19,13 @@ PROGRAMS: dict[str, tuple[str, str]] = {
     "execute": ("c10d_execute", "call_return"),
     "issue": ("c10d_issue", ""),
     "enqueue": ("c10d_enqueue", ""),
+    "nccl": ("nccl_entry", "call_return"),
+    "nccl_init": ("nccl_init_entry", "nccl_init_return"),
+    "nccl_scalable": ("nccl_scalable_entry", "nccl_init_return"),
+    "nccl_split": ("nccl_split_entry", "nccl_init_return"),
+    "nccl_shrink": ("nccl_shrink_entry", "nccl_init_return"),
+    "nccl_end": ("nccl_end_entry", "call_return"),
+    "nccl_async_error": ("nccl_async_error_entry", "nccl_async_error_return"),
 }
 
 #: the cookie's bit that asks for a record of each call (bpf/calls.c)
@@ -75,7 +82,7 @@ class Probe:
         bits = function_id | ERRORS[self.errors] << 16
         bits |= self.bytes_argument << 20 | self.datatype_argument << 24 | self.communicator_argument << 28
         bits |= (self.kind == "step") << 32
-        bits |= (self.kind in ("collective", "execute")) << RECORD_BIT
+        bits |= (self.kind in ("collective", "execute", "nccl")) << RECORD_BIT
         bits |= self.symbol.startswith("usdt:") << 34
         bits |= FAMILIES[self.family] << 36
         return bits

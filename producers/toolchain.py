@@ -23,7 +23,7 @@ DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 _INSTALL = "install BCC: apt-get install -y --no-install-recommends python3-bpfcc"
 
 #: in the order in which they are compiled: each uses what stands before it
-SOURCES = ("state.h", "calls.c", "c10d.c", "sched.c", "lifecycle.c", "tcp.c")
+SOURCES = ("state.h", "calls.c", "c10d.c", "nccl.c", "sched.c", "lifecycle.c", "tcp.c")
 MAPS = (
     "processes",
     "threads",
@@ -35,6 +35,7 @@ MAPS = (
     "blank_row",
     "records",
     "sequences",
+    "communicators",
     "lifecycles",
     "traffic",
 )

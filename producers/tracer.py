@@ -43,6 +43,7 @@ _MAPS = (
     "open_calls",
     "rows",
     "sequences",
+    "communicators",
     "traffic",
 )
 #: the programs without which bytes sent, bytes received and retransmits are unknown
@@ -187,7 +188,13 @@ class Tracer:
         self._attachments.release(pid)
         for name in ("processes", "departed", "traffic"):
             self._maps[name].delete(pid)
-        for name, column in (("threads", ""), ("rows", "tgid"), ("open_calls", "tgid"), ("sequences", "tgid")):
+        for name, column in (
+            ("threads", ""),
+            ("rows", "tgid"),
+            ("open_calls", "tgid"),
+            ("sequences", "tgid"),
+            ("communicators", "tgid"),
+        ):
             keys, values = self._maps[name].read()
             owners = keys[column] if column else values["tgid"]
             for key in keys[owners == pid].copy():
