@@ -10,7 +10,7 @@ import urllib.request
 
 import numpy as np
 import pytest
-from alertmanager import Alertmanager, program
+from debian_program import Service, UnavailableError, command
 from receiver import Receiver
 
 from eacgm.events import AlertEvent
@@ -123,11 +123,14 @@ def test_a_sink_that_is_away_holds_the_group_and_ctrl_c_ends_it(kafka_broker):
 
 
 def test_debians_alertmanager_takes_an_incident_and_its_end(kafka_broker, tmp_path):
-    path, reason = program()
-    if path is None:
-        pytest.skip(reason)
+    try:
+        words = command("prometheus-alertmanager", "prometheus-alertmanager")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    (tmp_path / "am.yml").write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
+    words += [f"--config.file={tmp_path}/am.yml", f"--storage.path={tmp_path}/data", "--cluster.listen-address="]
     topic = Topic(kafka_broker, "sinks.alertmanager")
-    server = Alertmanager(path, tmp_path)
+    server = Service(words, tmp_path)
     try:
         topic.write(alert(1, "i-1"), alert(2, "i-2"), alert(3, "i-1", state="update", ranks=np.array([3, 4])))
         sink = ("--to", f"alertmanager={server.url}", "--exit-at-end")
