@@ -181,8 +181,11 @@ class GpuEvent(Event):
     """One GPU's readings over one interval (NVML); what the device does not support is None.
 
     ``utilization_ratio`` and ``memory_activity_ratio`` are 0-1; ``throttle_reasons`` is NVML's bit mask;
-    ``ecc_errors`` are uncorrected ones since the driver was loaded; ``xids`` those seen in this interval;
-    ``lost_device`` is True once NVML says that the GPU is lost. ``process_*`` columns: one row per process on it.
+    ``ecc_errors`` are uncorrected ones since the driver was loaded; ``xids`` those seen in this interval, without
+    ``xids_nonfatal``, which the driver itself called nonfatal; ``xid_subcodes`` names those of both that carried a
+    sub-code, as ``149.4``. ``lost_device`` is True as long as NVML says that the GPU is lost. ``process_*`` columns:
+    one row per process on it; memory -1 and ratio NaN where not told. Of a MIG instance memory and processes are its
+    own, all else is its GPU's.
     """
 
     topic: ClassVar[str] = "eacgm.gpu.v1"
@@ -206,6 +209,8 @@ class GpuEvent(Event):
     nvlink_errors: float | None = None
     lost_device: bool | None = None
     xids: list[int] = field(default_factory=list)
+    xids_nonfatal: list[int] = field(default_factory=list)
+    xid_subcodes: list[str] = field(default_factory=list)
     process_pid: IntArray = field(default_factory=no_ints)
     process_memory_bytes: IntArray = field(default_factory=no_ints)
     process_sm_ratio: FloatArray = field(default_factory=no_floats)

@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eacgm.events import Event, LayerCoverage
 from eacgm.producers import clock as clocks
 from eacgm.producers.budget import DEFAULT_PERCENT, Budget
 from eacgm.producers.cost import AgentCost, CostMeter, ThreadCost
+from eacgm.producers.gpus import GpuReader
 from eacgm.producers.host import HostReader
 from eacgm.producers.messages import Interval, calls_event, collectives_event, host_event, node_event, process_event
 from eacgm.producers.observation import Observation
@@ -35,11 +37,12 @@ LINGER_NS = 60_000_000_000
 
 @dataclass(slots=True, eq=False)
 class _Told:
-    """A process that is published: the coverage that was told last, and when (UTC ns)."""
+    """A process that is published: the coverage and GPUs that were told last, and when (UTC ns)."""
 
     process: Process
     layers: list[LayerCoverage]
     told_ns: int
+    gpus: list[str]
 
 
 @dataclass(slots=True)
@@ -55,9 +58,9 @@ class Agent:
 
     ``interval_ms`` is the intervals' length; ``node`` this node's name (default: host name); ``job`` names ranks that
     tell none; ``only_jobs`` leaves all other jobs out; ``root`` is where /proc and /sys are found; ``trace`` False does
-    without eBPF; ``unsent`` returns how many published events were lost on their way since it was last asked, which
-    the next node events tell; ``probes`` is the table of functions to trace and ``cpu_percent`` what watching may cost,
-    of one core (producers/budget.py; None: anything).
+    without eBPF and ``gpus`` False without NVML; ``unsent`` returns how many published events were lost on their way
+    since it was last asked, which the next node events tell; ``probes`` is the table of functions to trace and
+    ``cpu_percent`` what watching may cost, of one core (producers/budget.py; None: anything).
 
     Where eBPF is not to be had, ``failure`` says why, the coverage of all layers is ``failed``, and what /proc gives is
     published all the same.
@@ -75,6 +78,7 @@ class Agent:
         only_jobs: Collection[str] | None = None,
         root: Path = Path("/"),
         trace: bool = True,
+        gpus: bool = True,
         clock: Callable[[], clocks.ClockReading] = clocks.read,
         unsent: Callable[[], int] = lambda: 0,
         probes: Sequence[Probe] = DEFAULT_PROBES,
@@ -88,6 +92,7 @@ class Agent:
         self._table = ProcessTable(folder, job=job, only_jobs=only_jobs)
         self._tracing = Tracing.begin(probes) if trace else Tracing.without("tracing is switched off")
         self._host = HostReader(folder)
+        self._gpus = GpuReader(folder, self._interval_ns) if gpus else None
         self._told: dict[int, _Told] = {}
         self._jobs: dict[str, _Job] = {}
         self._cost = CostMeter()
@@ -124,8 +129,11 @@ class Agent:
             self.close()
 
     def close(self) -> None:
-        """Detach every probe; /proc can still be collected."""
+        """Detach every probe and end NVML's thread; /proc can still be collected."""
         self._tracing.close()
+        if self._gpus is not None:
+            self._gpus.close()
+            self._gpus = None
 
     def collect(self, now_ns: int | None = None) -> None:
         """Publish the interval that ended at the last whole multiple before now (UTC ns); nothing if that was done.
@@ -145,6 +153,8 @@ class Agent:
         self._keep_budget(seen, (end - start) * 1e-9)
         changes = self._table.scan(seen.exits, seen.executed)
         self._host.advance(scheduling=self._tracing.failure is not None)
+        if self._gpus is not None:
+            self._gpus.advance()
         self._finish(changes, seen.observations, interval)
         for told in self._told.values():
             self._tell(told, seen.observations.get(told.process.pid), interval)
@@ -169,7 +179,9 @@ class Agent:
             self._tracing.restore(change.group)
 
     def _layers(self, traced: list[LayerCoverage]) -> list[LayerCoverage]:
-        """Return the coverage to publish: the layers', and a word where the budget cannot be kept."""
+        """Return the coverage to publish: the layers', the GPUs', and a word where the budget cannot be kept."""
+        if self._gpus is not None:
+            traced = [*traced, self._gpus.coverage]
         if self._budget is None or not self._budget.exhausted:
             return traced
         reason = f"watching costs more than {self._budget.limit_ratio * 100:g}% of a core, and no probe is to blame"
@@ -183,7 +195,7 @@ class Agent:
             if told is not None and observation is not None:
                 self._tell_traced(process, observation, interval)
                 self._send(host_event(process, {}, observation, interval))
-            self._send(process_event(process, told.layers if told else [], interval))
+            self._send(process_event(process, told.layers if told else [], interval, self._gpus_of(process.pid)))
             self._forget(process.pid)
         for process in changes.changed:
             if not process.published and self._told.pop(process.pid, None) is not None:
@@ -192,6 +204,11 @@ class Agent:
     def _forget(self, pid: int) -> None:
         self._tracing.unwatch(pid)
         self._host.forget(pid)
+        if self._gpus is not None:
+            self._gpus.forget(pid)
+
+    def _gpus_of(self, pid: int) -> list[str]:
+        return self._gpus.gpus_of(pid) if self._gpus is not None else []
 
     def _tell(self, told: _Told, observation: Observation | None, interval: Interval) -> None:
         process = told.process
@@ -199,9 +216,10 @@ class Agent:
             self._tell_traced(process, observation, interval)
         self._send(host_event(process, self._host.process(process), observation, interval))
         layers = self._layers(self._tracing.refresh(process.pid))
-        if layers != told.layers or interval.end_ns - told.told_ns >= REPEAT_NS:
-            told.layers, told.told_ns = layers, interval.end_ns
-            self._send(process_event(process, layers, interval))
+        gpus = self._gpus_of(process.pid)
+        if layers != told.layers or gpus != told.gpus or interval.end_ns - told.told_ns >= REPEAT_NS:
+            told.layers, told.gpus, told.told_ns = layers, gpus, interval.end_ns
+            self._send(process_event(process, layers, interval, gpus))
 
     def _tell_traced(self, process: Process, observation: Observation, interval: Interval) -> None:
         if not process.active and trains(observation):
@@ -215,24 +233,36 @@ class Agent:
         for process in changes.changed:
             told = self._told.get(process.pid)
             if told is not None:
-                told.layers, told.told_ns = self._tracing.watch(process.pid), interval.end_ns
-                self._send(process_event(process, told.layers, interval))
+                told.layers, told.told_ns = self._layers(self._tracing.watch(process.pid)), interval.end_ns
+                self._send(process_event(process, told.layers, interval, told.gpus))
         for process in changes.found:
-            told = self._told[process.pid] = _Told(process, self._tracing.watch(process.pid), interval.end_ns)
-            self._send(process_event(process, told.layers, interval))
+            layers, gpus = self._layers(self._tracing.watch(process.pid)), self._gpus_of(process.pid)
+            self._told[process.pid] = _Told(process, layers, interval.end_ns, gpus)
+            self._send(process_event(process, layers, interval, gpus))
             self._send(host_event(process, self._host.process(process), None, interval))
 
     def _tell_node(self, seen: Seen, interval: Interval, monotonic_ns: int) -> None:
         for told in self._told.values():
             job = told.process.identity.job
             self._jobs[job] = _Job(max(told.process.incarnation, self._newest(job)), interval.end_ns)
-        readings = self._host.node(monotonic_ns) | {"net_retransmits": seen.unattributed_retransmits}
+        self._tell_gpus(interval)
+        readings: dict[str, Any] = dict(self._host.node(monotonic_ns))
+        readings["net_retransmits"] = seen.unattributed_retransmits
+        if self._gpus is not None:
+            readings["xids"] = self._gpus.node_xids
         lost = seen.lost + (self._unsent() if self._jobs else 0)
         for job, known in list(self._jobs.items()):
             if interval.end_ns - known.alive_ns > LINGER_NS:
                 del self._jobs[job]
             else:
                 self._send(node_event(job, known.incarnation, readings, lost, interval))
+
+    def _tell_gpus(self, interval: Interval) -> None:
+        if self._gpus is not None:
+            incarnations = {job: known.incarnation for job, known in self._jobs.items()}
+            job_of = {pid: told.process.identity.job for pid, told in self._told.items()}
+            for event in self._gpus.events(incarnations, job_of, interval):
+                self._send(event)
 
     def _newest(self, job: str) -> int:
         return self._jobs[job].incarnation if job in self._jobs else 0

@@ -45,8 +45,10 @@ class Interval:
         }
 
 
-def process_event(process: Process, layers: Sequence[LayerCoverage], interval: Interval) -> ProcessEvent:
-    """Return a process's identity, state and coverage.
+def process_event(
+    process: Process, layers: Sequence[LayerCoverage], interval: Interval, gpus: Sequence[str] = ()
+) -> ProcessEvent:
+    """Return a process's identity, state and coverage; ``gpus`` are those that it works on.
 
     Complaints about its environment are told as the coverage of a layer called ``identity``.
     """
@@ -63,6 +65,7 @@ def process_event(process: Process, layers: Sequence[LayerCoverage], interval: I
         group=identity.group,
         container=process.container,
         command=process.stat.command,
+        gpu_uuids=list(gpus),
         state=process.state,
         exit_code=process.exit_code,
         layers=told,

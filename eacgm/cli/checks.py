@@ -18,6 +18,8 @@ OK, LIMITED, ABSENT, MISSING = "ok", "limited", "absent", "missing"
 
 _BCC_SECONDS = 60.0
 _KAFKA_SECONDS = 5.0
+#: what one round of NVML's readings may take
+_NVML_NS = 5_000_000_000
 #: capability -> its number, and what cannot be seen without it (capabilities(7))
 _CAPABILITIES = {
     "CAP_BPF": (39, "no layer can be traced"),
@@ -45,6 +47,7 @@ def all_checks(bootstrap: str | None) -> Iterator[Check]:
         found.append(check)
         yield check
     yield check_nvml()
+    yield check_kernel_log()
     yield from check_readings()
     yield check_ranks()
     if bootstrap:
@@ -159,19 +162,41 @@ def check_torch() -> Check:
 
 
 def check_nvml() -> Check:
-    """Return whether NVIDIA's management library answers."""
-    import pynvml
+    """Return whether NVIDIA's management library answers, and which readings its GPUs do not give."""
+    from eacgm.errors import UnsupportedError
+    from eacgm.producers.nvml import Nvml
 
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return Check("nvml", ABSENT, f"{error}: no GPU readings", "on a node with GPUs: install NVIDIA's driver")
+        nvml = Nvml()
+    except UnsupportedError as error:
+        return Check("nvml", ABSENT, str(error).partition("; ")[0], "on a node with GPUs: install NVIDIA's driver")
     try:
-        return Check("nvml", OK, f"{pynvml.nvmlDeviceGetCount()} GPUs, driver {pynvml.nvmlSystemGetDriverVersion()}")
-    except pynvml.NVMLError as error:
-        return Check("nvml", LIMITED, f"answers {error}")
+        readings = nvml.read(time.monotonic_ns() + _NVML_NS)
+        detail = f"{nvml.n_gpus} GPUs, driver {nvml.driver_version}"
+        slow = nvml.left_out > 0
+    except UnsupportedError as error:
+        return Check("nvml", LIMITED, str(error).partition("; ")[0])
     finally:
-        pynvml.nvmlShutdown()
+        nvml.close()
+    lost = [reading.uuid for reading in readings if reading.lost]
+    if lost:
+        return Check("nvml", LIMITED, f"{detail}; lost: {', '.join(lost)}", "drain the node")
+    if slow:
+        return Check("nvml", LIMITED, f"{detail}; answers too slowly: some readings are left out")
+    silent = sorted({name for reading in readings for name, value in reading.gauges.items() if value is None})
+    return Check("nvml", OK, f"{detail}; not supported: {', '.join(silent)}" if silent else detail)
+
+
+def check_kernel_log(root: str = "") -> Check:
+    """Return whether the kernel's log, where the driver writes its XIDs, can be read."""
+    from eacgm.producers.kernel_log import KernelLog
+
+    log = KernelLog(root)
+    log.close()
+    if log.failure is None:
+        return Check("kernel log", OK, "XIDs are read from /dev/kmsg")
+    detail = f"/dev/kmsg: {log.failure.partition(': ')[2]}; XIDs come from NVML alone"
+    return Check("kernel log", LIMITED, detail, "run as root or with CAP_SYSLOG")
 
 
 def check_readings(root: str = "") -> Iterator[Check]:

@@ -66,7 +66,9 @@ def test_intervals_cover_time_without_gap_or_overlap(steps, interval_ms):
         def read() -> ClockReading:
             return ClockReading(now_ns, 0, None)
 
-        agent = Agent(told.append, interval_ms=interval_ms, root=Path(name), trace=False, node="n", clock=read)
+        agent = Agent(
+            told.append, interval_ms=interval_ms, root=Path(name), trace=False, gpus=False, node="n", clock=read
+        )
         begun_ns = now_ns
         for step in steps:
             now_ns += round(step * SECOND)

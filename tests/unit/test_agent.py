@@ -22,7 +22,9 @@ class Run:
         self.root = root
         self.events = []
         self.now_ns = T0 + SECOND // 4
-        self.agent = Agent(self.events.append, root=root, trace=False, node="n1", clock=self.read, **options)
+        self.agent = Agent(
+            self.events.append, root=root, trace=False, gpus=False, node="n1", clock=self.read, **options
+        )
 
     def read(self) -> ClockReading:
         return ClockReading(monotonic_ns=self.now_ns - T0, offset_ns=T0, error_ns=1500)
