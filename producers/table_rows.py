@@ -20,6 +20,8 @@ from eacgm.producers.table_csv import csv_blocks
 
 REQUIRED = ("time_s", "rank", "metric", "value")
 OPTIONAL = ("job", "node", "group", "phase")
+#: as streams.phase knows them
+PHASES = ("warmup", "train", "eval", "checkpoint", "idle")
 #: rows of Parquet read at once
 BLOCK_ROWS = 65_536
 #: the year 2200: larger is not seconds
@@ -153,7 +155,7 @@ def _checked(columns: Columns, place: Place, metrics: set[str]) -> Rows:
         job=_texts(columns.get("job"), place, "job"),
         node=_texts(columns.get("node"), place, "node"),
         group=_texts(columns.get("group"), place, "group"),
-        phase=_texts(columns.get("phase"), place, "phase"),
+        phase=_phases(columns.get("phase"), place),
     )
 
 
@@ -207,6 +209,16 @@ def _texts(cells: Sequence[Any] | None, place: Place, name: str) -> TextArray | 
             message = f"{name} is {_quote(cell)}; expected text of at most {MAX_TEXT_CHARACTERS} printable characters"
             raise place.error(cells.index(cell), message)
     return np.array([cell or "" for cell in cells] if None in distinct else cells, dtype=object)
+
+
+def _phases(cells: Sequence[Any] | None, place: Place) -> TextArray | None:
+    """Convert the column of phases: another word than ours would pass for something else than training."""
+    texts = _texts(cells, place, "phase")
+    told = [] if texts is None else texts.tolist()
+    for cell in dict.fromkeys(told):
+        if cell and cell not in PHASES:
+            raise place.error(told.index(cell), f"phase is {_quote(cell)}; expected {', '.join(PHASES)} or none")
+    return texts
 
 
 def _is_text(cell: Any) -> bool:

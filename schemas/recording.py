@@ -101,14 +101,14 @@ class RecordingReader:
 
     Files are merged by ``(published_ns, sequence)``; the order inside a file is kept. A file that was cut off is read
     as far as it goes, with a ``RecordingWarning``. Raises ``InputError`` for a folder without a recording, a file
-    that is no Avro container and one whose messages are not ours.
+    that is no Avro container, one whose messages are not ours, and what may not be looked into.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not folder.is_dir():
             raise InputError("no such folder; expected a recording (<topic>/<partition>/*.avro)", path=str(folder))
-        self.files = sorted(folder.glob("*/*/*.avro"))
+        self.files = _files(folder)
         if not self.files:
             raise InputError("no recording here; expected <topic>/<partition>/*.avro", path=str(folder))
         #: bytes of all files, and of those read so far
@@ -187,6 +187,25 @@ class RecordingReader:
                 return
             count += block.num_records
             yield block, at_bytes
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return a recording's files; raises ``InputError`` for what may not be looked into, or is a pipe or a device."""
+    try:
+        # Path.glob would leave out what may not be read, and a topic be missing without a word
+        found = sorted(path for topic in _folders(folder) for part in _folders(topic) for path in part.iterdir())
+        files = [path for path in found if path.suffix == ".avro"]
+        odd = [path for path in files if path.exists() and not (path.is_file() or path.is_dir())]
+    except OSError as error:
+        path = str(error.filename or folder)
+        raise InputError(f"cannot be read ({error.strerror}); expected a recording", path=path) from None
+    if odd:
+        raise InputError("is no ordinary file; expected an Avro file of a recording", path=str(odd[0]))
+    return files
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()]
 
 
 def _record_name(schema: Any) -> str:

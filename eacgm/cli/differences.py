@@ -50,26 +50,39 @@ def second_topic(source: str, topic: str) -> Iterator[Callable[[AlertEvent], Non
         raise BrokerError(f"{left + publisher.failed + publisher.dropped:,} alerts did not reach {topic}")
 
 
+def earlier_alerts(source: str, old: str) -> list[AlertEvent]:
+    """Return the alerts of ``old``, a file (or pipe) of JSON lines or a topic of the ``source``.
+
+    Raises ``UsageError`` for what is neither, ``InputError`` for a file of something else, ``BrokerError``.
+    """
+    from eacgm.streams.alert_lines import read_alerts
+    from eacgm.streams.stretch import is_stretch
+
+    path = Path(old)
+    if path.exists() and not path.is_dir():
+        return list(read_alerts(path))
+    if not is_stretch(source):
+        raise UsageError(f"--compare: no file {old!r}; expected JSON lines of alerts, or a topic of kafka://...")
+    from eacgm.kafka.alert_reader import AlertReader
+
+    with AlertReader(connection_of(source), topic=old) as reader:
+        return [alert for batch in reader.to_the_end() for alert in batch]
+
+
 def print_differences(
-    source: str, old: str, alerts: Iterable[AlertEvent], stretch: tuple[int | None, int], *, as_json: bool
+    old: str,
+    before: Iterable[AlertEvent],
+    alerts: Iterable[AlertEvent],
+    stretch: tuple[int | None, int],
+    *,
+    as_json: bool,
 ) -> None:
-    """Print how the incidents of ``alerts`` differ from those of ``old``, a file of JSON lines or a topic.
+    """Print how the incidents of ``alerts`` differ from those ``before``, which are called ``old``.
 
     Old incidents are looked at that began in the stretch (UTC ns), in jobs of which there is anything in it or not.
     """
-    from eacgm.streams.alert_lines import read_alerts
     from eacgm.streams.comparison import compare, incidents
-    from eacgm.streams.stretch import is_stretch
 
-    if Path(old).is_file():
-        before = read_alerts(Path(old))
-    elif is_stretch(source):
-        from eacgm.kafka.alert_reader import AlertReader
-
-        with AlertReader(connection_of(source), topic=old) as reader:
-            before = iter([alert for batch in reader.to_the_end() for alert in batch])
-    else:
-        raise UsageError(f"--compare: no file {old!r}; expected JSON lines of alerts, or a topic of kafka://...")
     since, until = stretch
     known = [one for one in incidents(before) if (since or 0) <= one.started_ns <= until]
     found = compare(known, incidents(alerts))

@@ -38,6 +38,7 @@ def command(connection: Connection, out: Path, since: int | None, until: int | N
     from eacgm.streams.stretch import Stretch
 
     check_order(since, until)
+    new = not out.exists()
     begin = None if since is None else max(since - IDENTITY_NS, 0)
     stretch = Stretch(connection, since_ns=begin, until_ns=until, job=job)
     with RecordingWriter(out) as recording, Progress("recording") as progress:
@@ -51,5 +52,7 @@ def command(connection: Connection, out: Path, since: int | None, until: int | N
     if stretch.dead:
         note(f"{stretch.dead:,} messages could not be read and were left out")
     if not recording.count:
+        if new:
+            out.rmdir()
         raise InputError("no event lies there; widen --since and --until, or look for the job's name", path=str(out))
     note(f"{recording.count:,} events in {out}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eacgm.cli.differences import print_differences, second_topic
+from eacgm.cli.differences import earlier_alerts, print_differences, second_topic
 from eacgm.cli.options import config_options, instant, job_name, json_option
 from eacgm.cli.output import Progress, note, show
 from eacgm.cli.sources import check_order, opened
@@ -56,6 +56,8 @@ def command(
     from eacgm.streams.replay import replay
 
     check_order(since, until)
+    # first: a word that cannot be is told before an hour of work, not after it
+    before = None if compare is None else earlier_alerts(source, compare)
     alerts: list[AlertEvent] = []
     incidents = windows = 0
     last: ReplayProgress | None = None
@@ -82,11 +84,19 @@ def command(
                     write(event)
     assert last is not None
     if not last.events:
-        raise InputError("no event lies between --since and --until; widen them", path=source)
+        raise InputError(_nothing_there(since, until, job), path=source)
     if not as_json:
         note(f"incidents: {show(incidents)}, in {_closing(last, windows)}")
-    if compare is not None:
-        print_differences(source, compare, alerts, (since, min(until or last.time_ns, last.time_ns)), as_json=as_json)
+    if compare is not None and before is not None:
+        stretch = (since, min(until or last.time_ns, last.time_ns))
+        print_differences(compare, before, alerts, stretch, as_json=as_json)
+
+
+def _nothing_there(since: int | None, until: int | None, job: str | None) -> str:
+    whose = "no event" if job is None else f"no event of a job {job!r}"
+    if since is None and until is None:
+        return f"{whose} lies there; look for the job's name"
+    return f"{whose} lies between --since and --until; widen them" + (", or look for the job's name" if job else "")
 
 
 def _numbers(now: ReplayProgress, windows: int) -> dict[str, Any]:

@@ -131,6 +131,33 @@ def test_since_and_until_choose_a_stretch(call, table, tmp_path):
     one_line(err)
 
 
+def test_a_job_that_nobody_has_is_told_by_its_name(call, table, tmp_path):
+    call("import", "table", table, "--out", tmp_path / "rec")
+    status, _, err = call("replay", tmp_path / "rec", "--job", "nobody")
+    assert status == 1
+    assert "no event of a job 'nobody'" in one_line(err)
+    assert "--since" not in err
+
+
+def test_what_cannot_be_compared_with_is_told_before_the_replay(call, table, tmp_path):
+    call("import", "table", table, "--out", tmp_path / "rec")
+    (tmp_path / "rows").write_text(ROWS)
+    for old, status in ((tmp_path / "nothing", 2), (tmp_path, 2), (tmp_path / "rows", 1)):
+        told, out, err = call("replay", tmp_path / "rec", "--compare", old)
+        assert (told, out) == (status, "")
+        one_line(err)
+
+
+def test_a_pipe_is_compared_with(call, table, tmp_path):
+    call("import", "table", table, "--out", tmp_path / "rec")
+    reader, writer = os.pipe()
+    os.close(writer)
+    status, _, err = call("replay", tmp_path / "rec", "--compare", f"/dev/fd/{reader}")
+    os.close(reader)
+    assert status == 0
+    assert "compared with 0 incidents" in err
+
+
 def test_a_recording_that_is_none_is_one_line(call, tmp_path):
     for source in (tmp_path / "nothing", tmp_path):
         status, out, err = call("replay", source)

@@ -203,6 +203,14 @@ def test_what_cannot_be_is_told_in_one_line(shore, tmp_path):
         assert words in done.stderr.splitlines()[-1], done.stderr
 
 
+def test_a_stretch_without_events_leaves_no_folder(shore, tmp_path):
+    (tmp_path / "there").mkdir()
+    for name in ("new", "there"):
+        done = shore.call("record", "--job", "nobody", "--out", tmp_path / name, status=1)
+        assert "no event lies there" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
 def test_replay_of_a_stretch_equals_replay_of_its_events(shore):
     shore.call("publish", RECORDING, "--job", "equal")
     events = renamed(RecordingReader(RECORDING), "equal")

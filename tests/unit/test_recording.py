@@ -1,4 +1,8 @@
+import contextlib
+import os
+import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,3 +151,34 @@ def test_a_record_that_is_no_event_is_left_out_and_told(tmp_path):
     record(tmp_path / "r", [host(1), backwards, host(3)])
     with pytest.warns(RecordingWarning, match=r"1 record is no event .* record 2: interval ends"):
         assert [e.published_ns for e in RecordingReader(tmp_path / "r")] == [1, 3]
+
+
+@contextlib.contextmanager
+def somebody_else():
+    """Look at files as a user who may not read everything."""
+    before = os.geteuid()
+    os.seteuid(before or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+@pytest.mark.parametrize("closed", ["", HostEvent.topic, f"{HostEvent.topic}/0"])
+def test_a_folder_that_may_not_be_looked_into_is_told_and_not_left_out(closed):
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        folder = Path(made) / "r"
+        record(folder, [host(1), sample(2)])
+        (folder / closed).chmod(0)
+        with somebody_else(), pytest.raises(InputError, match="Permission denied") as caught:
+            list(RecordingReader(folder))
+        (folder / closed).chmod(0o755)
+        assert str(folder / closed) in str(caught.value)
+
+
+def test_a_pipe_in_a_recording_is_refused_and_not_waited_for(tmp_path):
+    record(tmp_path / "r", [host(1)])
+    os.mkfifo(tmp_path / "r" / HostEvent.topic / "0" / "1.avro")
+    with pytest.raises(InputError, match="no ordinary file"):
+        RecordingReader(tmp_path / "r")

@@ -9,6 +9,8 @@ from pyarrow import parquet
 from eacgm.errors import InputError
 from eacgm.producers import table_csv
 from eacgm.producers.table import ImportStatistics, table_events
+from eacgm.producers.table_rows import PHASES
+from eacgm.streams import phase
 
 HEADER = "time_s,rank,metric,value\n"
 
@@ -239,6 +241,18 @@ def test_a_table_of_ever_new_metrics_is_refused_at_once(write):
     path = write(HEADER + "".join(f"0,0,m{number},1\n" for number in range(100_000)))
     # the work to find the first metric too many must not grow with the square of their number
     assert "line 10002: more than 10,000 metrics" in refusal(path)
+
+
+@pytest.mark.parametrize("word", ["Train", "training", "lunch"])
+def test_a_phase_that_is_none_of_ours_is_refused_with_its_line(write, word):
+    header = "time_s,rank,metric,value,phase\n"
+    text = refusal(write(f"{header}0,0,a,1,train\n0,1,a,1,\n0,2,a,1,{word}\n"))
+    assert f"job.csv: line 4: phase is '{word}'; expected warmup, train, eval, checkpoint, idle or none" in text
+    assert {event.phase for event in events_of(write(f"{header}0,0,a,1,train\n0,1,a,1,\n"))} == {"train", ""}
+
+
+def test_the_phases_of_a_table_are_those_that_the_pipeline_knows():
+    assert set(PHASES) == {phase.WARMUP, phase.TRAIN, phase.EVAL, phase.CHECKPOINT, phase.IDLE}
 
 
 @pytest.mark.parametrize("column", ["job", "node", "group", "phase"])
