@@ -77,6 +77,15 @@ BPF_HASH(rows, struct row_key, struct row, MAX_ROWS);
 /* a new row's content: too large for the stack */
 BPF_ARRAY(blank_row, struct row, 1);
 
+/* errors by what was returned: totals, as in rows */
+struct error_key {
+    u32 tgid;
+    u32 function;
+    s32 code;
+    u32 unused;
+};
+BPF_HASH(error_codes, struct error_key, u64, MAX_ROWS);
+
 struct record {
     u64 start_ns;
     u64 end_ns;
@@ -235,6 +244,16 @@ static __always_inline int failed(u64 cookie, u64 result) {
     return 0;
 }
 
+static __always_inline void count_error(u32 tgid, struct process *process, u32 function, s32 code) {
+    struct error_key key = {.tgid = tgid, .function = function, .code = code};
+    u64 none = 0;
+    u64 *total = error_codes.lookup_or_try_init(&key, &none);
+    if (total)
+        __sync_fetch_and_add(total, 1);
+    else
+        __sync_fetch_and_add(&process->lost, 1);
+}
+
 static __always_inline void count(u32 tgid, struct process *process, struct open_call *call, u64 duration_ns,
                                   int error) {
     struct row_key key = {.tgid = tgid, .function = call->function};
@@ -317,6 +336,8 @@ static __always_inline void settle(struct returning *back, u64 result) {
     u64 cookie = back->cookie;
     int error = failed(cookie, result);
     count(back->tgid, back->process, call, back->now - call->start_ns, error);
+    if (error)
+        count_error(back->tgid, back->process, call->function, result);
     if (cookie & COOKIE_RECORD) {
         struct record *record = records.ringbuf_reserve(sizeof(struct record));
         if (record) {

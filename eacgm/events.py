@@ -132,7 +132,9 @@ class CallsEvent(Event):
     Columns of ``n`` rows, one per (layer, function): ``count`` and ``total_ns``, ``max_ns`` of calls that
     returned; ``errors`` among them; ``payload_bytes`` they moved; ``open_count`` calls in flight at ``end_ns``, the
     oldest ``open_age_ns`` old. The histogram of call times is sparse: ``histogram_count`` calls of row
-    ``histogram_row`` took ``[2**b, 2**(b+1))`` ns, ``b`` being ``histogram_bucket``.
+    ``histogram_row`` took ``[2**b, 2**(b+1))`` ns, ``b`` being ``histogram_bucket``. So are the errors by code:
+    ``error_count`` calls of row ``error_row`` returned ``error_code``. ``cuda_allocated_bytes`` is device memory that
+    the process was seen to allocate and not to free, at ``end_ns``; None where that is unknown.
     """
 
     topic: ClassVar[str] = "eacgm.calls.v1"
@@ -149,6 +151,10 @@ class CallsEvent(Event):
     histogram_row: IntArray = field(default_factory=no_ints)
     histogram_bucket: IntArray = field(default_factory=no_ints)
     histogram_count: IntArray = field(default_factory=no_ints)
+    error_row: IntArray = field(default_factory=no_ints)
+    error_code: IntArray = field(default_factory=no_ints)
+    error_count: IntArray = field(default_factory=no_ints)
+    cuda_allocated_bytes: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

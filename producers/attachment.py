@@ -48,6 +48,7 @@ class Attachments:
         self._patterns = [re.compile(pattern) for pattern in sorted({probe.library for probe in probes})]
         self.functions: list[tuple[str, str, str]] = [("", "", "")]
         self._known_ids: dict[tuple[str, str, str], int] = {}
+        self._blocks: set[tuple[str, str, str]] = set()
         #: (layer, function) -> the group that it goes with, and the nanoseconds that a call's probes take
         self.costs: dict[tuple[str, str], tuple[str, int]] = {}
         self._shed: dict[str, str] = {}
@@ -193,8 +194,20 @@ class Attachments:
 
     def _cookies(self, probe: Probe, site: Site, n_places: int) -> list[int]:
         if probe.function != EACH:
-            return [probe.cookie(self._id(probe, probe.function, site))] * n_places
+            return [probe.cookie(self._first_id(probe, site))] * n_places
         return [probe.cookie(self._id(probe, f"aten::{name}", site)) for name in site.names]
+
+    def _first_id(self, probe: Probe, site: Site) -> int:
+        """Return the number of a probe's function; those of a probe with several follow each other."""
+        names = probe.functions
+        key = (probe.layer, names[0], probe.family or (probe.choice[0] if probe.choice else ""))
+        if len(names) > 1 and key not in self._blocks:
+            # one of them may have a number already, from a probe of its own: rows of one name are one row in the end
+            for name in names:
+                self._known_ids.pop((key[0], name, key[2]), None)
+            self._blocks.add(key)
+        first, *_ = [self._id(probe, name, site) for name in names]
+        return first
 
     def _id(self, probe: Probe, function: str, site: Site) -> int:
         """Return the number of a function in the programs' data, a new one for a new function."""

@@ -8,6 +8,8 @@ two sets of error codes have the same numbers since CUDA 10.1.
 
 from __future__ import annotations
 
+import re
+
 from eacgm.producers.probe import Probe
 
 _RUNTIME = r"libcudart(-[0-9a-f]+)?\.so.*"  # the bare name, or as auditwheel renames it
@@ -54,8 +56,12 @@ _DRIVER_CALLS = (
     ("cuStreamEndCapture(_ptsz)?", "cudaStreamEndCapture", 0),
     ("cuMemcpy(_ptds)?", "cudaMemcpy", 3),
     ("cuMemcpyAsync(_ptsz)?", "cudaMemcpyAsync", 3),
-    ("cuMemcpy(HtoD|DtoH|DtoD)_v2(_ptds)?", "cudaMemcpy", 3),
-    ("cuMemcpy(HtoD|DtoH|DtoD)Async_v2(_ptsz)?", "cudaMemcpyAsync", 3),
+    ("cuMemcpyHtoD_v2(_ptds)?", "cudaMemcpyHtoD", 3),
+    ("cuMemcpyDtoH_v2(_ptds)?", "cudaMemcpyDtoH", 3),
+    ("cuMemcpyDtoD_v2(_ptds)?", "cudaMemcpyDtoD", 3),
+    ("cuMemcpyHtoDAsync_v2(_ptsz)?", "cudaMemcpyHtoDAsync", 3),
+    ("cuMemcpyDtoHAsync_v2(_ptsz)?", "cudaMemcpyDtoHAsync", 3),
+    ("cuMemcpyDtoDAsync_v2(_ptsz)?", "cudaMemcpyDtoDAsync", 3),
     ("cuMemcpyPeer(_ptds)?", "cudaMemcpyPeer", 5),
     ("cuMemcpyPeerAsync(_ptsz)?", "cudaMemcpyPeerAsync", 5),
     ("cuMemAlloc_v2", "cudaMalloc", 2),
@@ -77,8 +83,31 @@ _DRIVER_CALLS = (
     ("cuCtxSynchronize(_v2)?", "cudaDeviceSynchronize", 0),
 )
 
+#: what allocates device memory, and what frees it
+_ALLOCATING = re.compile(r"cuda(Malloc|MallocManaged|MallocAsync|MallocFromPoolAsync)|cuMemCreate")
+_FREEING = re.compile(r"cuda(Free|FreeAsync)|cuMemRelease")
+
+
+def _probe(library: str, symbol: str, function: str, bytes_argument: int) -> Probe:
+    kind = "cuda_alloc" if _ALLOCATING.fullmatch(function) else "cuda_free" if _FREEING.fullmatch(function) else "call"
+    direction = 0
+    if library == _RUNTIME and function in ("cudaMemcpy", "cudaMemcpyAsync"):
+        kind, direction = "cuda_copy", 4
+    return Probe(
+        "cuda",
+        library,
+        symbol,
+        function,
+        kind,
+        errors="cuda",
+        bytes_argument=bytes_argument,
+        datatype_argument=direction,
+        family="cuda",
+    )
+
+
 CUDA_PROBES = tuple(
-    Probe("cuda", library, symbol, function, errors="cuda", bytes_argument=bytes_argument, family="cuda")
+    _probe(library, symbol, function, bytes_argument)
     for library, calls in ((_RUNTIME, _RUNTIME_CALLS), (_DRIVER, _DRIVER_CALLS))
     for symbol, function, bytes_argument in calls
 )

@@ -44,6 +44,9 @@ GROUP_KEY = np.dtype([("tgid", "<u8"), ("communicator", "<u8")])
 #: ``name`` has the bit ``COMMUNICATOR_NAMED``
 COMMUNICATOR = np.dtype([("name", "<u8"), ("children", "<u8"), ("rank", "<i4"), ("size", "<i4")])
 COMMUNICATOR_NAMED = 1 << 63
+ERROR_KEY = np.dtype([("tgid", "<u4"), ("function", "<u4"), ("code", "<i4"), ("unused", "<u4")])
+ALLOCATION_KEY = np.dtype([("tgid", "<u8"), ("at", "<u8")])
+MEMORY = np.dtype([("allocated_bytes", "<u8"), ("freed_bytes", "<u8"), ("forgotten", "<u8")])
 TRAFFIC = np.dtype([("sent_bytes", "<u8"), ("received_bytes", "<u8"), ("retransmits", "<u8")])
 RECORD = np.dtype(
     [
@@ -72,6 +75,9 @@ _LAYOUT: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
     "rows": (ROW_KEY, ROW),
     "sequences": (GROUP_KEY, COUNTER),
     "communicators": (GROUP_KEY, COMMUNICATOR),
+    "error_codes": (ERROR_KEY, COUNTER),
+    "allocations": (ALLOCATION_KEY, COUNTER),
+    "memories": (NUMBER, MEMORY),
     "traffic": (NUMBER, TRAFFIC),
 }
 

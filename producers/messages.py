@@ -75,7 +75,12 @@ def process_event(
 def calls_event(process: Process, observation: Observation, interval: Interval) -> CallsEvent:
     """Return the interval's calls: the functions that returned in it or are in flight at its end."""
     columns = _without_silent_rows(observation.calls)
-    return CallsEvent(**interval.header_of(process), lost=observation.lost, **columns)
+    return CallsEvent(
+        **interval.header_of(process),
+        lost=observation.lost,
+        cuda_allocated_bytes=observation.cuda_allocated_bytes,
+        **columns,
+    )
 
 
 def collectives_event(process: Process, observation: Observation, interval: Interval) -> CollectivesEvent:
@@ -104,18 +109,23 @@ def node_event(job: str, incarnation: int, readings: Mapping[str, Any], lost: in
 def _without_silent_rows(calls: CallColumns) -> dict[str, Any]:
     """Return the columns without the rows of functions that neither returned nor are in flight."""
     kept = (calls.count > 0) | (calls.open_count > 0)
+    # an error may be told one interval after its call was
+    kept[calls.error_row] = True
     columns = calls.columns()
     if kept.all():
         return columns
     rows = np.flatnonzero(kept)
     new_row = np.cumsum(kept) - 1
-    buckets = kept[calls.histogram_row]
+    buckets, codes = kept[calls.histogram_row], kept[calls.error_row]
     for name, column in columns.items():
         if name.startswith("histogram_"):
             columns[name] = column[buckets]
+        elif name.startswith("error_"):
+            columns[name] = column[codes]
         elif isinstance(column, list):
             columns[name] = [column[row] for row in rows]
         else:
             columns[name] = column[rows]
-    columns["histogram_row"] = new_row[columns["histogram_row"]]
+    for name in ("histogram_row", "error_row"):
+        columns[name] = new_row[columns[name]]
     return columns

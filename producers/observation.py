@@ -32,6 +32,9 @@ class CallColumns(_Columns):
     histogram_row: IntArray = field(default_factory=no_ints)
     histogram_bucket: IntArray = field(default_factory=no_ints)
     histogram_count: IntArray = field(default_factory=no_ints)
+    error_row: IntArray = field(default_factory=no_ints)
+    error_code: IntArray = field(default_factory=no_ints)
+    error_count: IntArray = field(default_factory=no_ints)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -76,7 +79,11 @@ class HostColumns(_Columns):
 
 @dataclass(slots=True, kw_only=True)
 class Observation:
-    """One process's interval (UTC); ``lost`` counts what found no room in the kernel."""
+    """One process's interval (UTC).
+
+    ``lost`` counts what found no room in the kernel; ``cuda_allocated_bytes`` is device memory that was seen to be
+    allocated and not freed, None where no allocation was seen or not all of them.
+    """
 
     pid: int
     start_ns: int
@@ -85,6 +92,7 @@ class Observation:
     calls: CallColumns
     collectives: CollectiveColumns
     host: HostColumns
+    cuda_allocated_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ file's name), symbol, the function's public name, and its kind:
 - ``gc``          a call that pauses the interpreter
 - ``collective``  a call, and also a record of its own, numbered within its communicator
 - ``issue``, ``enqueue``, ``execute``   the three ends of a c10d work (bpf/c10d.c); ``execute`` is a collective
+- ``cuda_copy``, ``cuda_alloc``, ``cuda_free``   a copy, by its direction, and what allocates and frees (bpf/cuda.c)
 - ``nccl`` and ``nccl_...``   a collective on one of NCCL's communicators, and what makes and ends those (bpf/nccl.c)
 
 A symbol is a C++ name if it holds ``::`` (any overload), ``usdt:PROVIDER:BEGIN:END`` for a pair of static markers,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from eacgm.events import IntArray
 from eacgm.producers import maps
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount
+from eacgm.producers.call_errors import ErrorAccount
 from eacgm.producers.clock import ClockReading
 from eacgm.producers.observation import Observation
 from eacgm.producers.probe import RECORD_BIT
@@ -26,6 +27,7 @@ class Watched:
     host: HostAccount
     calls: CallAccount
     collectives: CollectiveAccount
+    errors: ErrorAccount
     lost: int = 0
 
 
@@ -43,6 +45,9 @@ class Snapshot:
     open_calls: NDArray[Any]
     row_keys: NDArray[Any]
     rows: NDArray[Any]
+    error_keys: NDArray[Any]
+    errors: NDArray[Any]
+    memories: dict[int, Any]
     traffic: dict[int, Any]
     processes: dict[int, Any]
     records: NDArray[Any]
@@ -70,13 +75,28 @@ def observe(watched: Watched, seen: Snapshot, end_ns: int) -> Observation:
         seen.open_calls["function"][open_mine].astype(np.int64),
         np.maximum(ages_ns, 0),
     )
+    error_mine = seen.error_keys["tgid"] == pid
+    watched.errors.collect(seen.error_keys[error_mine], seen.errors[error_mine], calls)
     records = seen.records[seen.records["tgid"] == pid]
     collectives = watched.collectives.collect(records, seen.open_calls[is_record], seen.clock.offset_ns)
     start_ns, end_ns = watched.start_ns, max(end_ns, watched.start_ns)
     lost_now, watched.lost, watched.start_ns = lost - watched.lost, lost, end_ns
     return Observation(
-        pid=pid, start_ns=start_ns, end_ns=end_ns, lost=lost_now, calls=calls, collectives=collectives, host=host
+        pid=pid,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        lost=lost_now,
+        calls=calls,
+        collectives=collectives,
+        host=host,
+        cuda_allocated_bytes=_allocated_bytes(seen.memories.get(pid)),
     )
+
+
+def _allocated_bytes(memory: Any) -> int | None:
+    if memory is None or memory["forgotten"]:
+        return None
+    return max(int(memory["allocated_bytes"]) - int(memory["freed_bytes"]), 0)
 
 
 def _row(value: Any, column: str, length: int) -> IntArray:

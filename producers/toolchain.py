@@ -23,7 +23,7 @@ DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 _INSTALL = "install BCC: apt-get install -y --no-install-recommends python3-bpfcc"
 
 #: in the order in which they are compiled: each uses what stands before it
-SOURCES = ("state.h", "calls.c", "c10d.c", "nccl.c", "sched.c", "lifecycle.c", "tcp.c")
+SOURCES = ("state.h", "calls.c", "c10d.c", "nccl.c", "cuda.c", "sched.c", "lifecycle.c", "tcp.c")
 MAPS = (
     "processes",
     "threads",
@@ -36,6 +36,9 @@ MAPS = (
     "records",
     "sequences",
     "communicators",
+    "error_codes",
+    "allocations",
+    "memories",
     "lifecycles",
     "traffic",
 )

@@ -26,6 +26,7 @@ from eacgm.events import LayerCoverage
 from eacgm.producers import clock, maps, programs
 from eacgm.producers.accounts import CallAccount, CollectiveAccount, HostAccount, thread_times
 from eacgm.producers.attachment import Attachments
+from eacgm.producers.call_errors import ErrorAccount
 from eacgm.producers.lifecycles import Lifecycles
 from eacgm.producers.maps import KernelMap
 from eacgm.producers.observation import Collection, Observation
@@ -44,6 +45,9 @@ _MAPS = (
     "rows",
     "sequences",
     "communicators",
+    "error_codes",
+    "allocations",
+    "memories",
     "traffic",
 )
 #: the programs without which bytes sent, bytes received and retransmits are unknown
@@ -140,6 +144,7 @@ class Tracer:
                 host=HostAccount(pid, self._traffic_counted),
                 calls=CallAccount(functions),
                 collectives=CollectiveAccount(functions),
+                errors=ErrorAccount(functions),
             )
             self._maps["processes"].put(pid, (0, 0, 0), only_new=True)
             self._enter_threads(pid)
@@ -186,7 +191,7 @@ class Tracer:
             return
         os.close(watched.pidfd)
         self._attachments.release(pid)
-        for name in ("processes", "departed", "traffic"):
+        for name in ("processes", "departed", "traffic", "memories"):
             self._maps[name].delete(pid)
         for name, column in (
             ("threads", ""),
@@ -194,6 +199,8 @@ class Tracer:
             ("open_calls", "tgid"),
             ("sequences", "tgid"),
             ("communicators", "tgid"),
+            ("error_codes", "tgid"),
+            ("allocations", "tgid"),
         ):
             keys, values = self._maps[name].read()
             owners = keys[column] if column else values["tgid"]
@@ -250,6 +257,8 @@ class Tracer:
         tids, threads = self._maps["threads"].read()
         reading = clock.read()
         open_keys, open_calls = self._open_calls(tids, threads)
+        # before the rows: an error that is told has its row
+        error_keys, errors = self._maps["error_codes"].read()
         row_keys, rows = self._maps["rows"].read()
         return Snapshot(
             interval=interval,
@@ -262,6 +271,9 @@ class Tracer:
             open_calls=open_calls,
             row_keys=row_keys,
             rows=rows,
+            error_keys=error_keys,
+            errors=errors,
+            memories=_by_number(*self._maps["memories"].read()),
             traffic=_by_number(*self._maps["traffic"].read()),
             processes=_by_number(*self._maps["processes"].read()),
             records=self._records.drain(),

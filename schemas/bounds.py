@@ -24,8 +24,8 @@ MAX_READING = 1e30
 
 _TIMES = ("start_ns", "end_ns", "published_ns")
 _TIME_COLUMNS = frozenset({"call_start_ns", "call_end_ns", "open_call_start_ns"})
-#: fields of every event that hold whole numbers
-WHOLE = ("lost", "clock_error_ns", "incarnation", "sequence", "exit_code", "pid")
+#: fields of events that hold one whole number each
+WHOLE = ("lost", "clock_error_ns", "incarnation", "sequence", "exit_code", "pid", "cuda_allocated_bytes")
 
 
 def check_head(record: Mapping[str, Any]) -> None:

@@ -49,6 +49,7 @@ COLUMNS: dict[type[Event], tuple[tuple[str, ...], ...]] = {
             "open_age_ns",
         ),
         ("histogram_row", "histogram_bucket", "histogram_count"),
+        ("error_row", "error_code", "error_count"),
     ),
     CollectivesEvent: (
         (

@@ -57,6 +57,7 @@ _COLUMNS = (
     ("launch_seconds", "cuda_launch_seconds", "launch_count", "counter"),
     ("memcpy_bytes", "cuda_memcpy_bytes", "memcpy_count", "counter"),
 )
+_ALLOCATED = list(CATALOGUE).index("cuda_allocated_bytes")
 _SOURCES = np.array([_AT[source] for source, _, _, _ in _COLUMNS])
 _TARGETS = np.array([list(CATALOGUE).index(target) for _, target, _, _ in _COLUMNS])
 _COUNTED_BY = np.array([_AT[count] for _, _, count, _ in _COLUMNS])
@@ -154,6 +155,13 @@ def fill_columns(values: FloatArray, table: FloatArray, scale: FloatArray) -> No
     with np.errstate(divide="ignore", invalid="ignore"):
         told[:, _MEANS] /= table[:, _COUNTED_BY[_MEANS]]
     values[:, _TARGETS] = np.where(counted, told, np.nan)
+
+
+def fill_allocated(values: FloatArray, placed: Placed[CallsEvent]) -> None:
+    """Fill a frame's column of device memory from each process's last message that tells it."""
+    for event, row in zip(placed.events, placed.rows.tolist(), strict=True):
+        if event.cuda_allocated_bytes is not None:
+            values[row, _ALLOCATED] = event.cuda_allocated_bytes
 
 
 def column(table: FloatArray, name: str) -> FloatArray:

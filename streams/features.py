@@ -13,7 +13,7 @@ import numpy as np
 from eacgm.config import Config
 from eacgm.events import FloatArray, FrameEvent
 from eacgm.streams import scatter
-from eacgm.streams.call_readings import CallReadings, column, fill_columns
+from eacgm.streams.call_readings import CallReadings, column, fill_allocated, fill_columns
 from eacgm.streams.catalogue import CATALOGUE, column_order
 from eacgm.streams.collective_readings import collective_readings
 from eacgm.streams.gpu_readings import gpu_readings
@@ -132,6 +132,7 @@ class Features:
         table, open_seconds = self._calls.table(joined.calls, n_ranks)
         covered = joined.calls.covered_seconds(n_ranks)
         fill_columns(values, table, scatter.to_window(covered, self._window_seconds))
+        fill_allocated(values, joined.calls)
         values[joined.calls.rows, AT["call_open_seconds"]] = open_seconds[joined.calls.rows]
         covered = np.where(np.isnan(step_thread[:, 2]), covered, step_thread[:, 2])
         covered = np.where(covered > 0, covered, self._window_seconds)

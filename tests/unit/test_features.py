@@ -328,3 +328,14 @@ def test_lost_events_lower_the_coverage(room):
 def test_the_source_may_tell_the_phase(room):
     frame = room(event(SamplesEvent, 0, phase="checkpoint", name=["a"], value=np.ones(1)))
     assert frame.phase == "checkpoint"
+
+
+def test_device_memory_is_each_rank_s_last_reading_and_unknown_where_none_is_told(room):
+    frame = room(
+        calls(0, 0, 0.5, cuda_allocated_bytes=500),
+        calls(0, 0, 1.0, cuda_allocated_bytes=700),
+        calls(1, 0, cuda_allocated_bytes=0),
+        calls(2, 0),
+    )
+    assert column(frame, "cuda_allocated_bytes").tolist()[:2] == [700.0, 0.0]
+    assert np.isnan(column(frame, "cuda_allocated_bytes")[2])

@@ -51,6 +51,29 @@ def test_silent_rows_are_left_out_and_open_ones_kept():
     assert event.lost == 7
 
 
+def test_errors_keep_their_row_even_if_its_call_was_told_before():
+    silent = {
+        name: ints(0, 0, 0) for name in ("errors", "payload_bytes", "total_ns", "max_ns", "open_count", "open_age_ns")
+    }
+    event = event_of(
+        CallColumns(
+            layer=["a", "a", "a"],
+            function=["silent", "done", "failed"],
+            count=ints(0, 2, 0),
+            error_row=ints(2, 1),
+            error_code=ints(700, 2),
+            error_count=ints(1, 2),
+            **silent,
+        )
+    )
+    assert event.function == ["done", "failed"]
+    assert (event.error_row.tolist(), event.error_code.tolist(), event.error_count.tolist()) == (
+        [1, 0],
+        [700, 2],
+        [1, 2],
+    )
+
+
 def test_nothing_called_is_an_event_without_rows():
     event = event_of(CallColumns())
     assert event.layer == []
