@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0
 REFRESHES_PER_SECOND = 2.0
+#: a job of which no rank showed itself for so long is no longer shown
+FORGOTTEN_NS = 60_000_000_000
+#: the pipeline tells of a silent job for an hour; it must not pass for a new one meanwhile
+REMEMBERED_NS = 7_200_000_000_000
+#: jobs that a line tells rank by rank; more would make it unreadable
+LINE_JOBS = 4
 #: columns of the table of ranks: title, feature, factor, decimals
 COLUMNS = (
     ("step ms", "step_seconds", 1e3, 0),
@@ -50,6 +56,7 @@ class Numbers:
     world_size: dict[str, int] = field(default_factory=dict)
     frames: dict[str, FrameEvent] = field(default_factory=dict)
     scores: dict[str, list[float]] = field(default_factory=dict)
+    _alive_ns: dict[str, int] = field(default_factory=dict)
 
     def see_input(self, event: Event) -> None:
         """Count a message on its way into the pipeline."""
@@ -64,9 +71,22 @@ class Numbers:
         """Take note of a frame or an alert."""
         if isinstance(event, FrameEvent):
             self.n_windows += 1
-            self.frames[event.job] = event
+            self._see_frame(event)
         elif isinstance(event, AlertEvent):
             self.n_open_incidents += {"open": 1, "resolved": -1}.get(event.state, 0)
+
+    def _see_frame(self, frame: FrameEvent) -> None:
+        if any(frame.present) or frame.job not in self._alive_ns:
+            self._alive_ns[frame.job] = frame.end_ns
+        if frame.end_ns - self._alive_ns[frame.job] < FORGOTTEN_NS:
+            self.frames[frame.job] = frame
+        for job in [job for job, alive in self._alive_ns.items() if frame.end_ns - alive >= FORGOTTEN_NS]:
+            # what has ended is told as silent for as long as the pipeline waits for it: no reason to show it
+            self.frames.pop(job, None)
+            self.scores.pop(job, None)
+            self.world_size.pop(job, None)
+            if frame.end_ns - self._alive_ns[job] >= REMEMBERED_NS:
+                del self._alive_ns[job]
 
     def ranks_seen(self) -> str:
         """Return how many ranks the newest frames show, of how many.
@@ -187,12 +207,14 @@ class LiveView:
     def _line(self, numbers: Numbers, activity: str) -> str:
         words = ", ".join(f"{name} {value}" for name, value in self._headline(numbers).items())
         parts = [f"{self._clock() - self._started:4.0f} s  {activity}: {words}"]
-        for job, frame in numbers.frames.items():
+        for job, frame in list(numbers.frames.items())[:LINE_JOBS]:
             rows = rank_rows(frame, numbers.scores.get(job, []))
             # a job of a thousand ranks is not told rank by rank in a line
             if len(rows) <= 16:
                 parts.append("step ms " + " ".join(f"{row.name}:{row.cells[0]}" for row in rows))
                 parts.append("score " + " ".join(f"{row.name}:{row.score}" for row in rows))
+        if len(numbers.frames) > LINE_JOBS:
+            parts.append(f"{len(numbers.frames) - LINE_JOBS} more jobs")
         return " | ".join(parts)
 
     def table(self) -> Table:

@@ -103,7 +103,8 @@ class Watch:
     def _see_output(self, event: Event) -> None:
         """Take note of a frame or an alert; called by the pipeline, under its lock."""
         self._numbers.see_output(event)
-        self._numbers.scores[event.job] = self._shell.pipeline.scores(event.job).tolist()
+        if event.job in self._numbers.frames:
+            self._numbers.scores[event.job] = self._shell.pipeline.scores(event.job).tolist()
         if isinstance(event, AlertEvent):
             self._alerts.put(event)
 

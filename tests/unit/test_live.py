@@ -53,3 +53,42 @@ def test_elsewhere_than_on_a_terminal_lines_are_plain_and_every_few_seconds():
     (line,) = stream.getvalue().splitlines()
     assert line.startswith("   6 s  watching: ranks 2/4,")
     assert "step ms 0:125 1:- 2:500 | score 0:1.2 1:- 2:3.0" in line
+
+
+def silent_or_not(job, second, *, present):
+    ranks = np.arange(2)
+    return FrameEvent(
+        job=job,
+        start_ns=second * 10**9,
+        end_ns=(second + 1) * 10**9,
+        ranks=ranks,
+        present=[present] * 2,
+        nodes=["a"] * 2,
+        groups=[""] * 2,
+        features=["step_seconds"],
+        values=np.full((2, 1), 0.1),
+    )
+
+
+def test_a_job_that_has_ended_is_no_longer_shown_after_a_minute():
+    numbers = Numbers()
+    numbers.see_output(silent_or_not("gone", 0, present=True))
+    for second in range(1, 200):
+        numbers.see_output(silent_or_not("gone", second, present=False))
+        numbers.see_output(silent_or_not("here", second, present=True))
+        assert ("gone" in numbers.frames) == (second < 60)
+    assert numbers.ranks_seen() == "2/2"
+    numbers.see_output(silent_or_not("gone", 200, present=True))
+    assert numbers.ranks_seen() == "4/4"
+
+
+def test_a_line_tells_few_jobs_and_counts_the_others():
+    numbers = Numbers()
+    for number in range(30):
+        numbers.see_output(silent_or_not(f"j{number}", 0, present=True))
+    seconds = iter([0.0, 6.0, 6.0, 6.0, 6.0])
+    stream = io.StringIO()
+    LiveView(stream, clock=lambda: next(seconds)).show(numbers, "watching")
+    (line,) = stream.getvalue().splitlines()
+    assert line.count("step ms") == 4
+    assert line.endswith("| 26 more jobs")
