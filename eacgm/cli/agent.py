@@ -86,9 +86,11 @@ def command(
     from eacgm.metrics import MetricsServer
     from eacgm.producers.agent import Agent
     from eacgm.producers.agent_thread import AgentThread
+    from eacgm.producers.privileges import confine_process
     from eacgm.schemas.framing import Framing
     from eacgm.schemas.registry import Registry
 
+    confine_process(_exceptions(spool, metrics))
     stop = threading.Event()
     settings = {"compression.type": compression, "linger.ms": 50, "message.timeout.ms": ARRIVAL_MS}
     with stopped_by_signals(stop), LiveView(sys.stderr) as view, ExitStack() as stack:
@@ -128,6 +130,15 @@ def command(
         where = f"; {left:,} wait in {spool} for the next agent" if spool else f"; {left:,} not sent"
         view.say(f"{numbers.n_events:,} events: {_counts(outbox)}" + (where if left else ""))
     return 1 if outbox.dropped or outbox.failed or (left and spool is None) else 0
+
+
+def _exceptions(spool: Path | None, metrics: str | None) -> list[str]:
+    """Return the capabilities that these options need beyond the agent's own."""
+    from eacgm.producers.privileges import foreign
+
+    port = (metrics or "").rpartition(":")[2]
+    low = port.isdigit() and 0 < int(port) < 1024
+    return ["CAP_DAC_OVERRIDE"] * foreign(spool) + ["CAP_NET_BIND_SERVICE"] * low
 
 
 def _find_topics(connection: Connection, complaints: Complaints, view: LiveView) -> None:

@@ -20,12 +20,16 @@ _BCC_SECONDS = 60.0
 _KAFKA_SECONDS = 5.0
 #: what one round of NVML's readings may take
 _NVML_NS = 5_000_000_000
-#: capability -> its number, and what cannot be seen without it (capabilities(7))
+_TRACED = "pytorch, collective, cuda, python, scheduler and TCP cannot be traced"
+#: capability -> its number, and which layers cannot be seen without it (capabilities(7))
 _CAPABILITIES = {
-    "CAP_BPF": (39, "no layer can be traced"),
-    "CAP_PERFMON": (38, "no layer can be traced"),
-    "CAP_SYS_PTRACE": (19, "ranks of other users cannot be identified, nor their I/O read"),
-    "CAP_DAC_READ_SEARCH": (2, "tracefs and the libraries of other users' ranks cannot be read"),
+    "CAP_BPF": (39, _TRACED),
+    "CAP_PERFMON": (38, _TRACED),
+    "CAP_SYS_PTRACE": (19, "no layer of other users' ranks: they cannot be identified, nor their I/O read"),
+    "CAP_DAC_READ_SEARCH": (
+        2,
+        "no layer where tracefs is its owner's alone, nor libraries that are their owners' alone",
+    ),
 }
 _CAP_SYS_ADMIN = 21
 
@@ -96,9 +100,12 @@ def judge_privileges(effective: int, user: int) -> Check:
         lacking = [name for name in lacking if name not in ("CAP_BPF", "CAP_PERFMON")]
     if not lacking:
         return Check("privileges", OK, ", ".join(_CAPABILITIES))
-    losses = "; ".join(dict.fromkeys(_CAPABILITIES[name][1] for name in lacking))
+    without: dict[str, list[str]] = {}
+    for name in lacking:
+        without.setdefault(_CAPABILITIES[name][1], []).append(name)
+    losses = "; ".join(f"without {' and '.join(names)}: {loss}" for loss, names in without.items())
     status = MISSING if {"CAP_BPF", "CAP_PERFMON"} & set(lacking) else LIMITED
-    return Check("privileges", status, f"without {', '.join(lacking)}: {losses}", "run as root, or grant them")
+    return Check("privileges", status, losses, "run as root, or grant them: deploy/eacgm-agent.service")
 
 
 def check_tracefs() -> Check:

@@ -51,6 +51,9 @@ def command(
       eacgm run --record /var/tmp/monday
       eacgm run --json >> alerts.jsonl
     """  # noqa: D301 - click reads the backspace as: keep these lines
+    from eacgm.producers.privileges import confine_process, foreign
+
+    confine_process(["CAP_DAC_OVERRIDE"] if foreign(record) else [])
     stop = threading.Event()
     with stopped_by_signals(stop), LiveView(sys.stderr) as view:
         Watch(view, as_json=as_json).run(

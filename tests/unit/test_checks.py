@@ -26,11 +26,16 @@ SYS_ADMIN, SYS_PTRACE, DAC_READ_SEARCH, PERFMON, BPF = 21, 19, 2, 38, 39
     [
         (ALL, 0, OK, "root"),
         (without(SYS_ADMIN), 1000, OK, "CAP_BPF"),
-        (without(SYS_ADMIN, BPF), 1000, MISSING, "without CAP_BPF: no layer can be traced"),
-        (without(SYS_ADMIN, SYS_PTRACE), 1000, LIMITED, "other users cannot be identified"),
+        (
+            without(SYS_ADMIN, BPF),
+            1000,
+            MISSING,
+            "without CAP_BPF: pytorch, collective, cuda, python, scheduler and TCP cannot",
+        ),
+        (without(SYS_ADMIN, SYS_PTRACE), 1000, LIMITED, "without CAP_SYS_PTRACE: no layer of other users' ranks"),
         (without(SYS_ADMIN, DAC_READ_SEARCH), 1000, LIMITED, "tracefs"),
         (without(BPF, PERFMON), 1000, OK, "CAP_BPF"),
-        (0, 1000, MISSING, "CAP_BPF, CAP_PERFMON"),
+        (0, 1000, MISSING, "CAP_BPF and CAP_PERFMON: pytorch"),
     ],
 )
 def test_privileges_say_what_cannot_be_seen_without_them(effective, user, status, words):
