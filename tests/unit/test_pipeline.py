@@ -3,7 +3,9 @@ import pytest
 
 from eacgm.config import load
 from eacgm.errors import InputError
-from eacgm.events import AlertEvent, FrameEvent, HostEvent, ProcessEvent, SamplesEvent
+from eacgm.events import AlertEvent, CallsEvent, FrameEvent, GpuEvent, HostEvent, ProcessEvent, SamplesEvent
+from eacgm.producers.simulation import simulate
+from eacgm.producers.simulation_plan import START_SECONDS, ClusterPlan
 from eacgm.streams.pipeline import RETIREMENT_NS, Pipeline
 from eacgm.streams.sample_readings import MOST_OTHERS
 
@@ -195,3 +197,21 @@ def test_names_of_readings_that_find_no_room_are_counted(pipeline):
     (frame,) = frames(push(pipeline, [one]) + pipeline.finish())
     assert len(frame.features) == MOST_OTHERS
     assert pipeline.statistics().refused == 3
+
+
+@pytest.mark.parametrize(("leak_bytes", "found"), [(0, []), (20_000_000, [("gpu_memory", [2])])])
+def test_a_leak_is_told_from_what_a_process_allocates_without_any_reading_of_the_gpu(pipeline, leak_bytes, found):
+    plan = ClusterPlan(n_ranks=4, seconds=400, seed=3, loss_probability=0.0)
+    out = []
+    for event in simulate(plan):
+        if isinstance(event, GpuEvent):
+            continue
+        if isinstance(event, CallsEvent) and event.rank is not None:
+            second = event.start_ns // SECOND - START_SECONDS
+            event.cuda_allocated_bytes = 1_000_000_000 + (leak_bytes * second if event.rank == 2 else 0)
+        out += pipeline.push(event)
+    out += pipeline.finish()
+    assert [(a.cause, a.ranks.tolist()) for a in alerts(out) if a.state == "open"] == found
+    if found:
+        (opened,) = [a for a in alerts(out) if a.state == "open"]
+        assert opened.evidence[0].feature == "cuda_allocated_bytes"
