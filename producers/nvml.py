@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,7 @@ class _Device:
     handle: Any
     uuid: str
     address: Address | None
+    lost: bool = False
     utilization_read_us: int = 0
 
 
@@ -92,8 +94,8 @@ class Nvml:
         except pynvml.NVMLError as error:
             self.close()
             raise UnsupportedError(f"NVML: {error}; GPUs are read once NVIDIA's driver answers") from None
-        self._devices = [self._find(index) for index in range(count)]
         self._listen()
+        self._devices = [self._find(index) for index in range(count)]
 
     @property
     def n_gpus(self) -> int:
@@ -107,13 +109,12 @@ class Nvml:
 
     def close(self) -> None:
         """Let the library go; it stays loaded."""
-        for call, arguments in ((pynvml.nvmlEventSetFree, (self._events,)), (pynvml.nvmlShutdown, ())):
-            if arguments == (None,):
-                continue
-            try:
-                call(*arguments)
-            except pynvml.NVMLError:
-                continue  # the driver is gone: nothing is left to let go
+        # if the driver is gone nothing is left to let go
+        if self._events is not None:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlEventSetFree(self._events)
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
 
     def read(self, deadline_ns: int) -> list[GpuReading]:
         """Read all GPUs; what is not asked for by ``deadline_ns`` (monotonic) is left out, counted in ``left_out``.
@@ -121,6 +122,7 @@ class Nvml:
         Raises ``DriverGoneError``.
         """
         self._deadline_ns, self.left_out = deadline_ns, 0
+        self._devices = [device if device.handle else self._find(device.index) for device in self._devices]
         # another begins each round: if time is short, it is not always the same that go short
         turn = self._devices.pop(0) if self._devices else None
         if turn is not None:
@@ -147,33 +149,33 @@ class Nvml:
     def _find(self, index: int) -> _Device:
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError:
-            # it counts, but does not answer: it is told by its place
-            return _Device(index, None, f"gpu-{index}", None)
+        except pynvml.NVMLError as error:
+            # it counts, but does not answer: it is told by its place, and asked for again in the next round
+            _check_driver(error)
+            return _Device(index, None, f"gpu-{index}", None, lost=error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
+        self._register(handle)
         try:
             uuid = str(self._ask(pynvml.nvmlDeviceGetUUID, handle) or f"gpu-{index}")
             pci = self._ask(pynvml.nvmlDeviceGetPciInfo, handle)
         except _GpuLostError:
-            return _Device(index, handle, f"gpu-{index}", None)
+            return _Device(index, None, f"gpu-{index}", None, lost=True)
         address = None if pci is None else (int(pci.domain), int(pci.bus), int(pci.device))
         return _Device(index, handle, uuid, address)
 
     def _listen(self) -> None:
         """Ask to be told of XIDs; where that is not supported the kernel log remains."""
-        try:
+        with suppress(pynvml.NVMLError):
             self._events = pynvml.nvmlEventSetCreate()
-        except pynvml.NVMLError:
-            return
-        for device in self._devices:
-            try:
-                pynvml.nvmlDeviceRegisterEvents(device.handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
-            except pynvml.NVMLError:
-                continue
+
+    def _register(self, handle: Any) -> None:
+        if self._events is not None:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
 
     def _read(self, device: _Device) -> list[GpuReading]:
         reading = GpuReading(device.uuid, device.index, device.address, self._clock_ns())
         if device.handle is None:
-            reading.lost = True
+            reading.lost = device.lost
             return [reading]
         try:
             self._read_board(device, reading)

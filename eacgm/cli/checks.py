@@ -176,13 +176,13 @@ def check_nvml() -> Check:
     try:
         nvml = Nvml()
     except UnsupportedError as error:
-        return Check("nvml", ABSENT, str(error).partition("; ")[0], "on a node with GPUs: install NVIDIA's driver")
+        return Check("nvml", ABSENT, _reason(error), "on a node with GPUs: install NVIDIA's driver")
     try:
         readings = nvml.read(time.monotonic_ns() + _NVML_NS)
         detail = f"{nvml.n_gpus} GPUs, driver {nvml.driver_version}"
         slow = nvml.left_out > 0
     except UnsupportedError as error:
-        return Check("nvml", LIMITED, str(error).partition("; ")[0])
+        return Check("nvml", LIMITED, _reason(error))
     finally:
         nvml.close()
     lost = [reading.uuid for reading in readings if reading.lost]
@@ -192,6 +192,10 @@ def check_nvml() -> Check:
         return Check("nvml", LIMITED, f"{detail}; answers too slowly: some readings are left out")
     silent = sorted({name for reading in readings for name, value in reading.gauges.items() if value is None})
     return Check("nvml", OK, f"{detail}; not supported: {', '.join(silent)}" if silent else detail)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).partition("; ")[0].removeprefix("NVML: ")
 
 
 def check_kernel_log(root: str = "") -> Check:

@@ -101,6 +101,20 @@ def test_a_lost_gpu_is_lost_while_the_other_is_read(stub, child):
     assert [reading["lost"] for reading in child.ask("read()")] == [False, False]
 
 
+@pytest.mark.parametrize(("code", "lost"), [(15, True), (4, False)])
+def test_a_gpu_without_a_handle_is_lost_only_if_nvml_says_so_and_is_asked_for_again(stub, child, code, lost):
+    stub.tell({"gpus": 2}, gpu(0), gpu(1, handle__error=code))
+    child.do(BEGIN)
+    first, second = child.ask("read()")
+    assert (first["uuid"], second["uuid"], second["lost"], second["gauges"]) == ("GPU-0", "gpu-1", lost, {})
+    stub.tell({"gpus": 2}, gpu(0), gpu(1), lines=("xid 1:1:63",))
+    assert [(reading["uuid"], reading["lost"]) for reading in child.ask("read()")] == [
+        ("GPU-0", False),
+        ("GPU-1", False),
+    ]
+    assert child.ask("nvml.take_xids()") == [["PCI:0000:3c:00", 63]]
+
+
 def test_mig_instances_have_memory_and_processes_of_their_own_and_no_activity(stub, child):
     stub.tell({"gpus": 1}, gpu(0, mig=2), lines=("0.mig.1.process 99:4096:0",))
     child.do(BEGIN)
@@ -189,3 +203,16 @@ def test_a_driver_that_hangs_holds_nobody_up_and_is_told(stub, child):
     begun = time.monotonic()
     child.do("sampler.stop()")
     assert time.monotonic() - begun < 3
+
+
+def test_doctor_says_what_nvml_answers(stub, child):
+    child.do("import dataclasses; from eacgm.cli.checks import check_nvml")
+    told = "dataclasses.astuple(check_nvml())[1:3]"
+    stub.tell({"driver": 0})
+    assert child.ask(told) == ["absent", "Driver Not Loaded"]
+    stub.tell({"gpus": 2}, gpu(0), gpu(1))
+    assert child.ask(told) == ["ok", "2 GPUs, driver 999.1"]
+    stub.tell({"gpus": 2}, gpu(0, power_mw=None), gpu(1))
+    assert child.ask(told) == ["ok", "2 GPUs, driver 999.1; not supported: power_watts"]
+    stub.tell({"gpus": 2}, gpu(0), gpu(1, lost=1))
+    assert child.ask(told) == ["limited", "2 GPUs, driver 999.1; lost: gpu-1"]

@@ -90,7 +90,14 @@ int nvmlInitWithFlags(unsigned flags) {
 int nvmlShutdown(void) { return OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) { long long n = 0; number("gpus", &n); *count = n; return driver(); }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "999.1"); return driver(); }
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) { *device = &devices[index]; return driver(); }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
+    char name[32];
+    long long code = 0;
+    *device = &devices[index];
+    snprintf(name, sizeof name, "%u.handle.error", index);
+    number(name, &code);
+    return driver() ? NOT_LOADED : (int)code;
+}
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
     if (device->instance < 0) snprintf(text, size, "GPU-%d", device->gpu);
     else snprintf(text, size, "MIG-%d-%d", device->gpu, device->instance);
