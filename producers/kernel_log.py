@@ -15,11 +15,11 @@ MAX_RECORDS = 2000
 
 
 class KernelLog:
-    """``failure`` says why the log cannot be read, None if it can; ``overwritten`` counts the times it was too fast."""
+    """``failure`` says why the log cannot be read, None if it can; ``overwritten`` whether it was just too fast."""
 
     def __init__(self, root: str) -> None:
         self.failure: str | None = None
-        self.overwritten = 0
+        self.overwritten = False
         self._fd = -1
         try:
             self._fd = os.open(f"{root}/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -31,6 +31,7 @@ class KernelLog:
     def messages(self) -> list[str]:
         """Return what the kernel has logged since the last time."""
         found: list[str] = []
+        self.overwritten = False
         for _ in range(MAX_RECORDS if self._fd >= 0 else 0):
             try:
                 record = os.read(self._fd, _RECORD_BYTES)
@@ -38,7 +39,7 @@ class KernelLog:
                 break
             except BrokenPipeError:
                 # the oldest were overwritten before we came; the next read goes on behind the gap
-                self.overwritten += 1
+                self.overwritten = True
                 continue
             except OSError as error:
                 self.failure = f"kernel log: {error.strerror}"

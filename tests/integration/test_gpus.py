@@ -155,3 +155,27 @@ def test_the_agent_goes_on_while_the_driver_hangs(node):
     assert node.child.ask("time.monotonic()") - begun < 2 + 2
     assert node.child.ask("agent._gpus.coverage.reason") == "NVML does not answer"
     assert node.child.ask("len([e for e in events if isinstance(e, HostEvent)])") > 0
+
+
+def test_a_gpu_is_told_to_its_own_job_and_one_that_nobody_uses_to_every_job(node):
+    node.tell()
+    node.child.do(
+        "from eacgm.producers.messages import Interval; jobs = {'a': 0, 'b': 3}; span = Interval(0, 1, 'n1', None)"
+    )
+    told = "[[e.gpu_uuid, e.job, e.incarnation] for e in agent._gpus.events(jobs, {110: 'a', 9: 'gone'}, span)]"
+    node.collect()
+    assert node.child.ask(told) == [["GPU-0", "a", 0], ["GPU-1", "a", 0], ["GPU-1", "b", 3]]
+
+
+def test_all_instances_of_a_board_carry_its_xid(node):
+    node.stub.tell({"gpus": 2}, gpu(0, mig=2), gpu(1), lines=("0.mig.1.process 110:4096:0",))
+    node.collect(wanted=lambda told: [gpu["gpu_uuid"] for gpu in told] == ["MIG-0-0", "MIG-0-1", "GPU-1"])
+    assert node.child.ask("agent._gpus_of(110)") == ["MIG-0-1"]
+    node.write("NVRM: Xid (PCI:0000:3b:00): 94, Contained ECC error")
+    assert node.xids() == {"MIG-0-0": {"xids": [94]}, "MIG-0-1": {"xids": [94]}}
+
+
+def test_a_storm_of_xids_is_cut_off_and_counted(node):
+    node.write(*["NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper"] * 100)
+    first, _ = node.collect("xids lost", wanted=lambda told: told and told[0]["xids"])
+    assert (len(first["xids"]), first["lost"]) == (64, 36)
