@@ -17,7 +17,7 @@ _TEXTS = ("id", "incident", "job", "state", "severity", "cause", "layer", "node"
 
 
 def read_alerts(path: Path) -> Iterator[AlertEvent]:
-    """Yield the alerts of a file of JSON lines; lines of other records (with ``difference``) are left out.
+    """Yield the alerts of a file of JSON lines; lines of other records (with ``difference`` or ``grade``) are left out.
 
     Raises ``InputError`` with the line's number for what is no alert.
     """
@@ -26,7 +26,7 @@ def read_alerts(path: Path) -> Iterator[AlertEvent]:
             for number, line in enumerate(lines, 1):
                 if line.strip():
                     record = _object(line, path, number)
-                    if "difference" not in record:
+                    if record.keys().isdisjoint(("difference", "grade")):
                         yield _alert(record, path, number)
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", path=str(path)) from None

@@ -6,11 +6,13 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from eacgm.cli.differences import earlier_alerts, print_differences, second_topic
+from eacgm.cli.grades import print_grade, read_labels
 from eacgm.cli.options import config_options, instant, job_name, json_option
 from eacgm.cli.output import Progress, note, show
 from eacgm.cli.sources import check_order, opened
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 @click.option("--job", callback=job_name, metavar="NAME", help="Only this job.")
 @click.option("--alerts-topic", metavar="TOPIC", help="Also write the alerts to this topic, made if need be.")
 @click.option("--compare", metavar="OLD", help="Tell which incidents are new, gone, changed: JSON lines or a topic.")
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Known faults as JSON lines: tell precision, recall and delay.",
+)
 @config_options
 @json_option
 def command(
@@ -37,6 +45,7 @@ def command(
     job: str | None,
     alerts_topic: str | None,
     compare: str | None,
+    labels: Path | None,
     config: Config,
     as_json: bool,
 ) -> None:
@@ -58,6 +67,7 @@ def command(
     check_order(since, until)
     # first: a word that cannot be is told before an hour of work, not after it
     before = None if compare is None else earlier_alerts(source, compare)
+    known = None if labels is None else read_labels(labels)
     alerts: list[AlertEvent] = []
     incidents = windows = 0
     last: ReplayProgress | None = None
@@ -90,6 +100,8 @@ def command(
     if compare is not None and before is not None:
         stretch = (since, min(until or last.time_ns, last.time_ns))
         print_differences(compare, before, alerts, stretch, as_json=as_json)
+    if known is not None:
+        print_grade(known, alerts, as_json=as_json)
 
 
 def _nothing_there(since: int | None, until: int | None, job: str | None) -> str:
