@@ -71,6 +71,7 @@ def command(
 
 def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
     """Return how messages travel; raises ``BrokerError`` where Kafka or a topic is not to be had."""
+    from eacgm.events import AlertEvent
     from eacgm.kafka.clients import open_admin, reach
     from eacgm.kafka.complaints import Complaints
     from eacgm.kafka.positions import GroupPositions
@@ -86,6 +87,10 @@ def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
     needed = (*INPUT_TOPICS, *OUTPUT_TOPICS, alerts_topic, changelog(group))
     counts = {topic: len(present[topic].partitions) for topic in needed if topic in present}
     missing = [topic for topic in needed if topic not in counts]
+    if missing == [alerts_topic] and alerts_topic != AlertEvent.topic:
+        raise BrokerError(
+            f"no topic {alerts_topic} at {connection.bootstrap}; make it with Kafka's tools, like the usual"
+        )
     if missing:
         hint = f"eacgm topics create --bootstrap {connection.bootstrap} --worker {group}"
         raise BrokerError(f"no topic {', '.join(missing)} at {connection.bootstrap}; run: {hint}")

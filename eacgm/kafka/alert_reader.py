@@ -76,8 +76,9 @@ class AlertReader:
         self._news: dict[int, int] = {}
         present = reach(self._consumer, self._complaints).topics
         if topic not in present:
-            hint = f"eacgm topics create --bootstrap {connection.bootstrap}"
-            raise BrokerError(f"no topic {topic} at {connection.bootstrap}; run: {hint}")
+            usual = topic == AlertEvent.topic
+            hint = f"run: eacgm topics create --bootstrap {connection.bootstrap}" if usual else "look for its name"
+            raise BrokerError(f"no topic {topic} at {connection.bootstrap}; {hint}")
         try:
             self._begin([TopicPartition(topic, number) for number in sorted(present[topic].partitions)], since_ns)
         except KafkaException as error:
