@@ -15,8 +15,9 @@ from eacgm.errors import ProbeError
 
 #: name -> number of what an agent needs as long as it lives, as ranks come later and their libraries with them: BPF
 #: loads programs and reads their maps, PERFMON attaches them, SYS_PTRACE reads /proc/PID/environ, io and root of other
-#: users' processes, DAC_READ_SEARCH tracefs and libraries that only their owners may read
-NEEDED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19, "CAP_DAC_READ_SEARCH": 2}
+#: users' processes, DAC_READ_SEARCH tracefs and libraries that only their owners may read, SYSLOG the GPUs' errors in
+#: the kernel log
+NEEDED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19, "CAP_DAC_READ_SEARCH": 2, "CAP_SYSLOG": 34}
 #: what is needed only where the user asks for it: to write into a folder of somebody else, to serve a port below 1024
 OPTIONAL = {"CAP_DAC_OVERRIDE": 1, "CAP_NET_BIND_SERVICE": 10}
 

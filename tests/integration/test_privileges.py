@@ -53,7 +53,7 @@ def test_unit_and_daemonset_give_what_is_needed_and_nothing_else():
         assert set(unit()[setting].split()) == set(NEEDED)
     pod, agent = daemonset()
     rights = agent["securityContext"]
-    assert {f"CAP_{name}" for name in rights["capabilities"]["add"]} == set(NEEDED)
+    assert {f"CAP_{name}" for name in rights["capabilities"]["add"]} == set(NEEDED) - {"CAP_SYSLOG"}
     assert rights["capabilities"]["drop"] == ["ALL"]
     assert rights["allowPrivilegeEscalation"] is False
     assert pod["hostPID"] is True
