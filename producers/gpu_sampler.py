@@ -1,7 +1,8 @@
 """Rounds of GPU readings in a thread of their own: a driver that answers slowly, or never, holds nobody up.
 
 A round begins in the middle of each interval, so that it is there at the interval's end. What it cannot ask for in
-time is left out; a call that hangs cannot be ended, but only this thread waits for it.
+time is left out; a call that hangs cannot be ended, but only this thread waits for it. Rounds that cost much CPU time
+come less often.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ LAYER = "gpu"
 RETRY_NS = 10_000_000_000
 #: a round begins at this share of the interval, and may last that share of it
 _PHASE, _LENGTH = 0.5, 0.45
-#: rounds that a driver may be late before it is said that it does not answer
+#: of one core, on average: a dearer round is followed by a longer pause
+_CPU_SHARE = 0.05
+#: intervals that a round may be late before it is said that it does not answer
 _PATIENCE_INTERVALS = 3
 _STOP_SECONDS = 1.0
 #: XIDs that wait to be taken; more are counted
@@ -37,7 +40,7 @@ class Taken:
 
 
 class GpuSampler:
-    """Reads every GPU once an interval from its making until ``stop``."""
+    """Reads every GPU once an interval from its making until ``stop``; a missing driver is looked for again."""
 
     def __init__(self, interval_ns: int, *, retry_ns: int = RETRY_NS) -> None:
         self._interval_ns = interval_ns
@@ -47,7 +50,7 @@ class GpuSampler:
         self._readings: list[GpuReading] | None = None
         self._xids: list[tuple[str, int]] = []
         self._lost_xids = 0
-        self._answered_ns = time.monotonic_ns()
+        self._due_ns = time.monotonic_ns()
         self._short = False
         self._met = False
         self._failure: str | None = None
@@ -70,7 +73,7 @@ class GpuSampler:
     def _coverage(self) -> LayerCoverage:
         if self._failure is not None:
             return LayerCoverage(layer=LAYER, status="failed" if self._met else "absent", reason=self._failure)
-        if time.monotonic_ns() - self._answered_ns > _PATIENCE_INTERVALS * self._interval_ns:
+        if time.monotonic_ns() - self._due_ns > _PATIENCE_INTERVALS * self._interval_ns:
             return LayerCoverage(layer=LAYER, status="failed", reason="NVML does not answer")
         if self._short:
             reason = "NVML answers too slowly: some readings are left out"
@@ -99,6 +102,7 @@ class GpuSampler:
         nvml = Nvml()
         try:
             while True:
+                begun = time.thread_time()
                 budget_ns = round(self._interval_ns * _LENGTH)
                 readings = nvml.read(time.monotonic_ns() + budget_ns)
                 xids = nvml.take_xids()
@@ -106,15 +110,25 @@ class GpuSampler:
                     self._failure, self._met = None, True
                     self._readings, self._n_gpus = readings, len(readings)
                     self._short = nvml.left_out > 0
-                    self._answered_ns = time.monotonic_ns()
                     room = _MAX_WAITING - len(self._xids)
                     self._xids += xids[:room]
                     self._lost_xids += max(0, len(xids) - room)
-                if self._stop.wait(self._wait_seconds()):
+                pause = pause_seconds(time.time_ns(), self._interval_ns, time.thread_time() - begun)
+                with self._lock:
+                    self._due_ns = time.monotonic_ns() + round(pause * 1e9)
+                if self._stop.wait(pause):
                     return
         finally:
             nvml.close()
 
-    def _wait_seconds(self) -> float:
-        phase = time.time_ns() % self._interval_ns - round(self._interval_ns * _PHASE)
-        return (-phase % self._interval_ns or self._interval_ns) / 1e9
+
+def pause_seconds(now_ns: int, interval_ns: int, spent_seconds: float) -> float:
+    """Return how long to wait for the middle of the next interval, or of a later one if the round cost much CPU time.
+
+    >>> [pause_seconds(2_700_000_000, 1_000_000_000, spent) for spent in (0.01, 0.1)]
+    [0.8, 2.8]
+    """
+    phase = (now_ns - round(interval_ns * _PHASE)) % interval_ns
+    least = int(spent_seconds / _CPU_SHARE * 1e9)
+    intervals = max(1, -(-(phase + least) // interval_ns))
+    return (intervals * interval_ns - phase) / 1e9
