@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from copy import copy
 from typing import TYPE_CHECKING
 
 import click
@@ -114,15 +117,28 @@ def open_wire(connection: Connection, group: str, alerts_topic: str) -> Wire:
     )
 
 
+class OneLine(logging.Formatter):
+    """What the libraries log, each in one line; the traceback of an error only with ``EACGM_DEBUG=1``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as text."""
+        if os.environ.get("EACGM_DEBUG"):
+            return super().format(record)
+        plain = copy(record)
+        plain.exc_info = plain.exc_text = plain.stack_info = None
+        return " ".join(super().format(plain).split())
+
+
 def serve(app: object, *, verbose: bool) -> None:
     """Run a Faust application until it is told to stop; raises ``EacgmError`` with what ended it early."""
     import io
-    import logging
     from typing import Any, cast
 
     import faust
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     application: Any = app
     worker = faust.Worker(
         application,
