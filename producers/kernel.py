@@ -20,7 +20,7 @@ from eacgm.errors import ProbeError, UnsupportedError
 
 _NUMBERS = {"x86_64": (321, 298), "aarch64": (280, 241)}
 
-MAP_LOOKUP, MAP_UPDATE, MAP_DELETE = 1, 2, 3
+MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE = 0, 1, 2, 3
 OBJ_GET_INFO = 15
 MAP_LOOKUP_BATCH = 24
 LINK_CREATE = 28
@@ -37,6 +37,15 @@ _PIDFD_GET_INFO = 0xC0000000 | (64 << 16) | (0xFF << 8) | 11
 _PIDFD_INFO_EXIT = 1 << 3
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _MapCreate(ctypes.Structure):
+    _fields_ = [
+        ("map_type", ctypes.c_uint32),
+        ("key_bytes", ctypes.c_uint32),
+        ("value_bytes", ctypes.c_uint32),
+        ("entries", ctypes.c_uint32),
+    ]
 
 
 class _MapElement(ctypes.Structure):
@@ -132,6 +141,13 @@ def _bpf(command: int, attribute: ctypes.Structure) -> int:
 
 def _address(array: NDArray[np.generic]) -> int:
     return int(array.ctypes.data)
+
+
+def create_hash_map(key_bytes: int, value_bytes: int, entries: int) -> int:
+    """Return the descriptor of a new hash map; raises ``OSError``."""
+    hash_type = 1
+    request = _MapCreate(map_type=hash_type, key_bytes=key_bytes, value_bytes=value_bytes, entries=entries)
+    return _bpf(MAP_CREATE, request)
 
 
 def map_shape(fd: int) -> tuple[int, int, int]:

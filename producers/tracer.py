@@ -84,8 +84,9 @@ class Tracer:
         try:
             fds = self._programs.maps
             self._maps = {name: KernelMap(name, fds[name]) for name in _MAPS}
-            self._records = Ring(fds["records"], maps.RECORD)
-            self._rings.append(self._records)
+            #: the ring of collectives; only ``collect`` empties it, save in a benchmark
+            self.records = Ring(fds["records"], maps.RECORD)
+            self._rings.append(self.records)
             lifecycles = Ring(fds["lifecycles"], maps.LIFECYCLE)
             self._rings.append(lifecycles)
             self._lifecycles = Lifecycles(lifecycles)
@@ -276,7 +277,7 @@ class Tracer:
             memories=_by_number(*self._maps["memories"].read()),
             traffic=_by_number(*self._maps["traffic"].read()),
             processes=_by_number(*self._maps["processes"].read()),
-            records=self._records.drain(),
+            records=self.records.drain(),
         )
 
     def _open_calls(self, tids: NDArray[Any], threads: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -62,9 +62,10 @@ def _measure(job: str, seconds: float, trace: bool) -> dict[str, Any]:
     return found
 
 
-def measure(job: str, seconds: float, trace: bool) -> dict[str, Any]:
-    """Run an agent for so long in this process; return what it cost."""
+def measure(job: str, seconds: float, trace: bool, *, torch_ops: bool = False) -> dict[str, Any]:
+    """Run an agent for so long in this process; return what it cost. No budget: what is measured stays attached."""
     from eacgm.producers.agent import Agent
+    from eacgm.producers.probes import DEFAULT_PROBES, TORCH_OPS
     from eacgm.schemas import encode
 
     lengths: dict[int, int] = {}
@@ -75,7 +76,8 @@ def measure(job: str, seconds: float, trace: bool) -> dict[str, Any]:
         lengths[event.end_ns] = event.end_ns - event.start_ns
 
     begun = time.monotonic()
-    agent = Agent(publish, only_jobs=[job], trace=trace)
+    probes = (*DEFAULT_PROBES, TORCH_OPS) if torch_ops else DEFAULT_PROBES
+    agent = Agent(publish, only_jobs=[job], trace=trace, probes=probes, cpu_percent=None)
     start_seconds = time.monotonic() - begun
     stop = threading.Event()
     thread = threading.Thread(target=agent.run, args=(stop,))
@@ -103,4 +105,4 @@ def measure(job: str, seconds: float, trace: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1], float(sys.argv[2]), sys.argv[3] == "1")))
+    print(json.dumps(measure(sys.argv[1], float(sys.argv[2]), sys.argv[3] != "0", torch_ops=sys.argv[3] == "2")))

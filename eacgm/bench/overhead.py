@@ -1,8 +1,9 @@
 """What being watched costs a real training step: the demo's job, with and without the agent, by turns.
 
-One job runs throughout; the agent comes and goes beside it, in a process of its own, with its default probes
-(``probes``) or reading /proc alone (``no probes``). Every watched turn is compared with the unwatched turns before and
-after it, so that a slow drift of the machine cancels out; the median over all turns is reported. The wall time is what
+One job runs throughout; the agent comes and goes beside it, in a process of its own: with its default probes
+(``probes``), reading /proc alone (``no probes``), or with every operator of PyTorch besides (``--torch-ops all``).
+Every watched turn is compared with the unwatched turns before and after it, so that a slow drift of the machine cancels
+out; the median over all turns is reported. The wall time is what
 counts; the CPU time per step, which other processes disturb less, shows what probes add in the kernel.
 """
 
@@ -26,7 +27,8 @@ from eacgm.errors import EacgmError, ProbeError
 
 #: the agent's first seconds go to finding and attaching, and are left out
 SETTLING_SECONDS = 5.0
-WAYS = {"probes": True, "no probes": False}
+#: way of watching -> what ``eacgm.bench.agent`` is told to trace
+WAYS = {"probes": 1, "no probes": 0, "probes and all operators": 2}
 #: of what ``eacgm.bench.agent`` tells, the figures that belong here
 AGENT_FIGURES = ("cpu_percent", "rss_megabytes")
 
@@ -110,9 +112,9 @@ def _cpu_seconds(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _watched_turn(job: TrainingJob, seconds: float, trace: bool) -> tuple[Turn, dict[str, Any]]:
+def _watched_turn(job: TrainingJob, seconds: float, trace: int) -> tuple[Turn, dict[str, Any]]:
     """Return a turn while an agent watches, and what the agent tells of its cost."""
-    command = [sys.executable, "-m", "eacgm.bench.agent", job.name, str(seconds + SETTLING_SECONDS), str(int(trace))]
+    command = [sys.executable, "-m", "eacgm.bench.agent", job.name, str(seconds + SETTLING_SECONDS), str(trace)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as agent:
         try:
             time.sleep(SETTLING_SECONDS)

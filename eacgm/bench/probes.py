@@ -36,7 +36,7 @@ double loop_plain(int calls) { return loop(plain, calls); }
 double loop_collective(int calls) { return loop(collective, calls); }
 """
 _LIBRARY = r"libbench_probes\.so"
-_PROBES = (
+PROBES = (
     Probe("pytorch", _LIBRARY, "plain", "plain"),
     Probe("collective", _LIBRARY, "collective", "collective", "collective", communicator_argument=1),
 )
@@ -52,13 +52,18 @@ def run(loops: int = 40, rounds: int = 5) -> list[dict[str, Any]]:
     ``lost_records`` are collectives whose record found no room, as the loop outruns any reader. Raises
     ``UnsupportedError`` without gcc or eBPF.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(build_library(Path(folder)), loops, rounds)
+
+
+def build_library(folder: Path) -> Path:
+    """Compile the library whose functions are traced; raises ``UnsupportedError`` without gcc."""
     if shutil.which("gcc") is None:
         raise UnsupportedError("gcc is not installed; this benchmark compiles its own library: apt-get install gcc")
-    with tempfile.TemporaryDirectory() as folder:
-        library = Path(folder) / "libbench_probes.so"
-        command = ["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", str(library), "-"]
-        subprocess.run(command, input=_SOURCE, text=True, check=True)
-        return _measure(library, loops, rounds)
+    library = folder / "libbench_probes.so"
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-x", "c", "-o", str(library), "-"]
+    subprocess.run(command, input=_SOURCE, text=True, check=True)
+    return library
 
 
 def _measure(path: Path, loops: int, rounds: int) -> list[dict[str, Any]]:
@@ -76,7 +81,7 @@ def _measure(path: Path, loops: int, rounds: int) -> list[dict[str, Any]]:
     lost = 0
     minimal = programs.load(sources=["minimal.c"], maps=["totals"])
     try:
-        with Tracer(_PROBES) as tracer:
+        with Tracer(PROBES) as tracer:
             for _ in range(rounds):
                 times.setdefault("no probes", []).append(plain())
                 links = _attach_minimal(minimal, path)

@@ -17,6 +17,7 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS: dict[str, Benchmark] = {
     "probes": Benchmark("eacgm.bench.probes", "Nanoseconds a traced call costs, against a minimal pair of probes."),
+    "readers": Benchmark("eacgm.bench.readers", "Reading a map of 50,000 entries, and a ring full of collectives."),
     "agent": Benchmark("eacgm.bench.agent", "The agent's CPU share and memory beside a real load."),
     "overhead": Benchmark("eacgm.bench.overhead", "A real training step with and without the probes, interleaved."),
     "mixture": Benchmark("eacgm.bench.mixture", "Mixture score and learn, rows/s, against scikit-learn."),
