@@ -155,6 +155,12 @@ static __always_inline int is_part(struct thread *thread, u64 cookie, u64 sp) {
     u32 family = COOKIE_FAMILY(cookie);
     if (!family || !thread)
         return 0;
+    int zero = 0;
+    u64 *now = sheddings.lookup(&zero);
+    if (now && thread->sheddings != *now) {
+        thread->sheddings = *now;
+        thread->family_sp[0] = thread->family_sp[1] = 0;
+    }
     u64 *outer = &thread->family_sp[(family - 1) & (N_FAMILIES - 1)];
     if (sp < *outer)
         return 1;

@@ -36,7 +36,7 @@ enum { RUNNING, RUNNABLE, SLEEPING, UNINTERRUPTIBLE, STOPPED, BLOCKED, N_TIMES =
  * since_ns: when it entered `state`. time_ns: nanoseconds in each state until then; [BLOCKED] is the part of SLEEPING
  * and UNINTERRUPTIBLE outside every traced call. outer_sp: stack pointer of the outermost traced call in flight, 0 if
  * none. settled_ns: when the last outermost call began or ended; older calls of this thread cannot be in flight.
- * family_sp: as outer_sp, of the calls of one family (calls.c).
+ * family_sp: as outer_sp, of the calls of one family (calls.c), valid while `sheddings` is as it was.
  */
 #define N_FAMILIES 2
 struct thread {
@@ -45,6 +45,7 @@ struct thread {
     u64 outer_sp;
     u64 settled_ns;
     u64 family_sp[N_FAMILIES];
+    u64 sheddings;
     u32 tgid;
     u32 state;
 };
@@ -61,3 +62,6 @@ BPF_ARRAY(node_counters, u64, 4);
 
 /* the interval's number, set by user space: maxima are kept per interval */
 BPF_ARRAY(interval, u64, 1);
+
+/* how often probes were taken off, told by user space: calls in flight then never return for us */
+BPF_ARRAY(sheddings, u64, 1);

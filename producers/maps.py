@@ -21,6 +21,7 @@ THREAD = np.dtype(
         ("outer_sp", "<u8"),
         ("settled_ns", "<u8"),
         ("family_sp", "<u8", N_FAMILIES),
+        ("sheddings", "<u8"),
         ("tgid", "<u4"),
         ("state", "<u4"),
     ]
@@ -71,6 +72,7 @@ _LAYOUT: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
     "departed": (NUMBER, DEPARTED),
     "node_counters": (NUMBER, COUNTER),
     "interval": (NUMBER, COUNTER),
+    "sheddings": (NUMBER, COUNTER),
     "open_calls": (CALL_KEY, OPEN_CALL),
     "rows": (ROW_KEY, ROW),
     "sequences": (GROUP_KEY, COUNTER),

@@ -30,6 +30,7 @@ MAPS = (
     "departed",
     "node_counters",
     "interval",
+    "sheddings",
     "open_calls",
     "rows",
     "blank_row",

@@ -41,6 +41,7 @@ _MAPS = (
     "departed",
     "node_counters",
     "interval",
+    "sheddings",
     "open_calls",
     "rows",
     "sequences",
@@ -79,6 +80,7 @@ class Tracer:
         self._lost_lifecycles = 0
         self._unattributed = 0
         self._interval = 0
+        self._sheddings = 0
         self._programs = programs.load(record_pages=record_pages, uprobe_multi=uprobe_multi)
         self._rings: list[Ring] = []
         try:
@@ -166,6 +168,8 @@ class Tracer:
         The group's calls in flight are forgotten: no return will end them, and they must not look like a hang.
         """
         functions = self._attachments.shed(group, reason)
+        self._sheddings += 1
+        self._maps["sheddings"].put(0, self._sheddings)
         table = self._maps["open_calls"]
         keys, calls = table.read()
         for key in keys[np.isin(calls["function"], list(functions))].copy():
@@ -222,7 +226,7 @@ class Tracer:
             except (OSError, IndexError):
                 continue  # the thread has ended
             state = _STATES.get(letter, maps.SLEEPING)
-            fresh = (time.monotonic_ns(), (0,) * maps.N_TIMES, 0, 0, (0,) * maps.N_FAMILIES, pid, state)
+            fresh = (time.monotonic_ns(), (0,) * maps.N_TIMES, 0, 0, (0,) * maps.N_FAMILIES, 0, pid, state)
             threads.put(int(name), fresh, only_new=True)
 
     def collect(self, now_ns: int | None = None) -> Collection:

@@ -147,3 +147,28 @@ def test_a_hung_wait_is_in_flight_once_with_its_age(default_tracer, watched):
     assert observation.calls.open_age_ns.max() >= 200_000_000
     watched.run("knob('hanging').value = 0; t.join()")
     assert columns(collect(default_tracer, watched), "count", "open_count") == {"cudaStreamSynchronize": [1, 0]}
+
+
+def test_a_call_whose_return_was_taken_off_does_not_hide_the_calls_after_it(driver, runtime):
+    one = driver(library=runtime)
+    for line in _BEGIN:
+        one.run(line)
+    with Tracer() as tracer:
+        tracer.watch(one.pid)
+        one.run("knob('hanging').value = 1")
+        # long enough: taking probes off takes a second or two
+        one.run("release = threading.Timer(5, lambda: setattr(knob('hanging'), 'value', 0)); release.start()")
+        one.start("lib.cudaStreamSynchronize(None)")
+        time.sleep(0.2)
+        tracer.shed("cuda", "taken off")
+        begun = time.monotonic()
+        one.wait()
+        assert time.monotonic() - begun > 0.1, "it returned before its probes were off"
+        tracer.restore("cuda")
+        tracer.refresh(one.pid)
+        tracer.collect()
+        # the same thread, from deeper in its stack
+        one.run("deep = lambda n: malloc(500) if n == 0 else next(map(deep, [n - 1])); deep(20)")
+        observation = collect(tracer, one)
+        assert columns(observation, "count") == {"cudaMalloc": [1]}
+        assert observation.cuda_allocated_bytes == 500
