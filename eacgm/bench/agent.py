@@ -1,8 +1,9 @@
 """What the agent costs beside a small real load: CPU share, memory, events, late intervals.
 
-The load is real processes: ranks that alternate between computing, garbage collection and short sleeps, each with a
-worker. The agent runs in a process of its own (``python -m eacgm.bench.agent JOB SECONDS TRACE``), encodes what it
-publishes, and tells what it cost.
+The load is real processes: ranks that ask for 10,000 traced calls a second each (garbage collections), with a worker
+each; ``calls_per_second`` is what came of it, of all ranks. The agent runs in a process of its own (``python -m
+eacgm.bench.agent JOB SECONDS TRACE``), encodes what it publishes, and tells what it cost; TRACE is 0 without probes, 1
+with them, 2 with every operator of PyTorch besides.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ import time
 from typing import Any
 
 from eacgm.errors import ProbeError
-from eacgm.events import Event
+from eacgm.events import CallsEvent, Event
 
 _RANK = """
 import gc, os, time
 if os.fork() == 0:
     while True:
         time.sleep(0.01)
+due = time.monotonic()
 while True:
-    sum(range(20000)); gc.collect(0); time.sleep(0.02)
+    for _ in range(200):
+        gc.collect(0)
+    due = max(due + 0.02, time.monotonic() - 0.1)
+    time.sleep(max(due - time.monotonic(), 0))
 """
 #: the first intervals find and attach; they are told apart from the steady state
 _SETTLING_SECONDS = 4.0
@@ -70,9 +75,12 @@ def measure(job: str, seconds: float, trace: bool, *, torch_ops: bool = False) -
 
     lengths: dict[int, int] = {}
     sizes: list[int] = []
+    calls: list[int] = []
 
     def publish(event: Event) -> None:
         sizes.append(len(encode(event)))
+        if isinstance(event, CallsEvent):
+            calls.append(int(event.count.sum()))
         lengths[event.end_ns] = event.end_ns - event.start_ns
 
     begun = time.monotonic()
@@ -84,10 +92,11 @@ def measure(job: str, seconds: float, trace: bool, *, torch_ops: bool = False) -
     thread.start()
     time.sleep(_SETTLING_SECONDS)
     agent.cost()
-    settled, settled_at = len(sizes), time.monotonic()
+    settled, settled_calls, settled_at = len(sizes), len(calls), time.monotonic()
     time.sleep(seconds)
     cost = agent.cost()
-    rate = (len(sizes) - settled) / (time.monotonic() - settled_at)
+    measured_seconds = time.monotonic() - settled_at
+    rate, call_rate = (len(sizes) - settled) / measured_seconds, sum(calls[settled_calls:]) / measured_seconds
     tracing = agent.failure or "on"
     stop.set()
     thread.join()
@@ -98,6 +107,7 @@ def measure(job: str, seconds: float, trace: bool, *, torch_ops: bool = False) -
         "rss_megabytes": None if cost.rss_bytes is None else cost.rss_bytes / 1e6,
         "start_seconds": start_seconds,
         "events_per_second": rate,
+        "calls_per_second": call_rate if trace else None,
         "bytes_per_event": sum(sizes) / max(len(sizes), 1),
         "late_intervals": sum(length > 1_000_000_000 for length in intervals),
         "seconds": seconds,
