@@ -227,11 +227,17 @@ class HostEvent(Event):
     """What the kernel tells of one process (``role`` rank or worker) or one node (``role`` node) in one interval.
 
     Seconds and bytes are sums over the interval and over the process's threads; ``rss_bytes``,
-    ``net_rtt_seconds``, ``*_pressure_ratio``, ``load`` and ``memory_available_bytes`` are readings at its end.
+    ``*_pressure_ratio``, ``load`` and ``memory_available_bytes`` are readings at its end; ``net_rtt_seconds`` is the
+    mean of the kernel's smoothed TCP round-trip times over the segments that came in.
     ``stopped`` is True if the process is stopped by a signal or tracer at its end,
     ``stopped_seconds`` how long it was. The ``step_thread_*`` values are of the
     thread that calls backward: ``step_thread_blocked_seconds`` is time asleep outside every traced call, that
     is, waiting for something other than peers or the device (usually data).
+
+    ``peer_*`` are a process's TCP traffic by the peer's address, most bytes first: a row each for at most 64 peers, and
+    one without an address for all others together; ``peer_rtt_seconds`` is NaN where no segment came in. ``port_*``
+    are a node's InfiniBand and RoCE ports, named DEVICE/PORT: whether it is active (1 or 0), and what its counters grew
+    by, NaN where the device has no such counter or there is nothing yet to compare with.
     """
 
     topic: ClassVar[str] = "eacgm.host.v1"
@@ -263,6 +269,18 @@ class HostEvent(Event):
     memory_available_bytes: float | None = None
     oom_kills: float | None = None
     xids: list[int] = field(default_factory=list)
+    peer_address: list[str] = field(default_factory=list)
+    peer_sent_bytes: IntArray = field(default_factory=no_ints)
+    peer_received_bytes: IntArray = field(default_factory=no_ints)
+    peer_retransmits: IntArray = field(default_factory=no_ints)
+    peer_rtt_seconds: FloatArray = field(default_factory=no_floats)
+    port_name: list[str] = field(default_factory=list)
+    port_active: IntArray = field(default_factory=no_ints)
+    port_sent_bytes: FloatArray = field(default_factory=no_floats)
+    port_received_bytes: FloatArray = field(default_factory=no_floats)
+    port_errors: FloatArray = field(default_factory=no_floats)
+    port_retransmits: FloatArray = field(default_factory=no_floats)
+    port_link_downs: FloatArray = field(default_factory=no_floats)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

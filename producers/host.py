@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 from eacgm.producers.cgroups import ThrottleReader
+from eacgm.producers.infiniband import PortReader
 from eacgm.producers.messages import Readings
 from eacgm.producers.node import NodeReading, node_changes, read_node
 from eacgm.producers.processes import Process
@@ -19,6 +23,7 @@ class HostReader:
         self._throttle = ThrottleReader(root)
         self._processes: dict[int, ProcessReading] = {}
         self._node: NodeReading | None = None
+        self._ports = PortReader(root)
         self._node_read_ns = 0
 
     def advance(self, *, scheduling: bool) -> None:
@@ -46,10 +51,10 @@ class HostReader:
         """Drop what is remembered of a process that has ended."""
         self._processes.pop(pid, None)
 
-    def node(self, monotonic_ns: int) -> Readings:
+    def node(self, monotonic_ns: int) -> dict[str, Any]:
         """Return the node's readings; ``monotonic_ns`` is when they are taken."""
-        now = read_node(self._root)
+        now, ports = read_node(self._root), self._ports.read()
         elapsed_seconds = (monotonic_ns - self._node_read_ns) / 1e9
         found = node_changes(now, self._node, elapsed_seconds)
         self._node, self._node_read_ns = now, monotonic_ns
-        return dict(found)
+        return dict(found) | {f.name: getattr(ports, f.name) for f in fields(ports)}

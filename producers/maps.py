@@ -49,6 +49,16 @@ ERROR_KEY = np.dtype([("tgid", "<u4"), ("function", "<u4"), ("code", "<i4"), ("u
 ALLOCATION_KEY = np.dtype([("tgid", "<u8"), ("at", "<u8")])
 MEMORY = np.dtype([("allocated_bytes", "<u8"), ("freed_bytes", "<u8"), ("forgotten", "<u8")])
 TRAFFIC = np.dtype([("sent_bytes", "<u8"), ("received_bytes", "<u8"), ("retransmits", "<u8")])
+PEER = np.dtype([("tgid", "<u4"), ("family", "<u4"), ("address", "u1", 16)])
+LINK = np.dtype(
+    [
+        ("sent_bytes", "<u8"),
+        ("received_bytes", "<u8"),
+        ("retransmits", "<u8"),
+        ("rtt_sum_us", "<u8"),
+        ("rtt_count", "<u8"),
+    ]
+)
 RECORD = np.dtype(
     [
         ("start_ns", "<u8"),
@@ -81,6 +91,7 @@ _LAYOUT: dict[str, tuple[np.dtype[Any], np.dtype[Any]]] = {
     "allocations": (ALLOCATION_KEY, COUNTER),
     "memories": (NUMBER, MEMORY),
     "traffic": (NUMBER, TRAFFIC),
+    "links": (PEER, LINK),
 }
 
 

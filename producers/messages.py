@@ -95,6 +95,7 @@ def host_event(
     values = dict(readings)
     if observation is not None:
         values |= {name: value for name, value in observation.host.columns().items() if value is not None}
+        values |= observation.peers.columns()
     if process.state != "running":
         # readings at the interval's end: there is no process any more
         values |= dict.fromkeys(("stopped", "threads"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from eacgm.events import IntArray, no_ints
+from eacgm.events import FloatArray, IntArray, no_floats, no_ints
 
 
 class _Columns:
@@ -75,6 +75,22 @@ class HostColumns(_Columns):
     net_sent_bytes: float | None = None
     net_received_bytes: float | None = None
     net_retransmits: float | None = None
+    net_rtt_seconds: float | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PeerColumns(_Columns):
+    """A row for each peer with which there was traffic, most bytes first; the columns are those of ``HostEvent``.
+
+    The row with no address is of peers that are not known by name. Bytes and retransmits of all rows add up to the
+    process's; ``peer_rtt_seconds`` is NaN where no segment came in.
+    """
+
+    peer_address: list[str] = field(default_factory=list)
+    peer_sent_bytes: IntArray = field(default_factory=no_ints)
+    peer_received_bytes: IntArray = field(default_factory=no_ints)
+    peer_retransmits: IntArray = field(default_factory=no_ints)
+    peer_rtt_seconds: FloatArray = field(default_factory=no_floats)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +108,7 @@ class Observation:
     calls: CallColumns
     collectives: CollectiveColumns
     host: HostColumns
+    peers: PeerColumns
     cuda_allocated_bytes: int | None = None
 
 

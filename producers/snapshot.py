@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from eacgm.producers.call_errors import ErrorAccount
 from eacgm.producers.clock import ClockReading
 from eacgm.producers.observation import Observation
 from eacgm.producers.probe import RECORD_BIT
+from eacgm.producers.traffic import LinkAccount
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class Watched:
     calls: CallAccount
     collectives: CollectiveAccount
     errors: ErrorAccount
+    links: LinkAccount = field(default_factory=LinkAccount)
     lost: int = 0
 
 
@@ -49,6 +51,8 @@ class Snapshot:
     errors: NDArray[Any]
     memories: dict[int, Any]
     traffic: dict[int, Any]
+    link_keys: NDArray[Any]
+    links: NDArray[Any]
     processes: dict[int, Any]
     records: NDArray[Any]
 
@@ -67,6 +71,9 @@ def observe(watched: Watched, seen: Snapshot, end_ns: int) -> Observation:
         int(process["step_tid"]) if process is not None else 0,
         np.array(seen.traffic[pid].tolist() if pid in seen.traffic else (0, 0, 0), dtype=np.int64),
     )
+    link_mine = seen.link_keys["tgid"] == pid
+    moved = (host.net_sent_bytes or 0, host.net_received_bytes or 0, host.net_retransmits or 0)
+    peers, host.net_rtt_seconds = watched.links.collect(seen.link_keys[link_mine], seen.links[link_mine], moved)
     ages_ns = seen.clock.monotonic_ns - seen.open_calls["start_ns"][open_mine].astype(np.int64)
     calls = watched.calls.collect(
         seen.row_keys["function"][row_mine].astype(np.int64),
@@ -90,6 +97,7 @@ def observe(watched: Watched, seen: Snapshot, end_ns: int) -> Observation:
         collectives=collectives,
         host=host,
         cuda_allocated_bytes=_allocated_bytes(seen.memories.get(pid)),
+        peers=peers,
     )
 
 

@@ -42,13 +42,20 @@ MAPS = (
     "memories",
     "lifecycles",
     "traffic",
+    "links",
 )
 #: tracepoints that older kernels lack -> what is defined where they are there
 OPTIONAL_TRACEPOINTS = {
     "sock/sock_send_length": "HAVE_SOCK_SEND_LENGTH",
     "sock/sock_recv_length": "HAVE_SOCK_RECV_LENGTH",
     "tcp/tcp_retransmit_skb": "HAVE_TCP_RETRANSMIT_SKB",
+    "sock/inet_sock_set_state": "HAVE_INET_SOCK_SET_STATE",
 }
+#: tracepoint, a field that its older versions lack, and what is defined where it is there
+OPTIONAL_FIELDS = (
+    ("sched/sched_process_exit", "group_dead", "HAVE_GROUP_DEAD"),
+    ("tcp/tcp_probe", "skaddr", "HAVE_TCP_PROBE_SOCKET"),
+)
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
@@ -107,9 +114,10 @@ def tracefs() -> Path:
 def definitions(events: Path) -> list[str]:
     """Return the compiler's definitions for what this kernel's tracepoints offer."""
     found = [name for path, name in OPTIONAL_TRACEPOINTS.items() if (events / path).is_dir()]
-    exit_format = (events / "sched/sched_process_exit/format").read_text(encoding="ascii")
-    if "group_dead" in exit_format:
-        found.append("HAVE_GROUP_DEAD")
+    for path, field, name in OPTIONAL_FIELDS:
+        form = events / path / "format"
+        if form.exists() and field in form.read_text(encoding="ascii"):
+            found.append(name)
     return found
 
 

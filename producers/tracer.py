@@ -50,6 +50,7 @@ _MAPS = (
     "allocations",
     "memories",
     "traffic",
+    "links",
 )
 #: the programs without which bytes sent, bytes received and retransmits are unknown
 _TRAFFIC_TRACEPOINTS = (
@@ -206,6 +207,7 @@ class Tracer:
             ("communicators", "tgid"),
             ("error_codes", "tgid"),
             ("allocations", "tgid"),
+            ("links", "tgid"),
         ):
             keys, values = self._maps[name].read()
             owners = keys[column] if column else values["tgid"]
@@ -253,7 +255,8 @@ class Tracer:
         """Read all maps; the order matters.
 
         The interval's number goes up first, so that maxima stay apart; departed threads come before the living, so that
-        none counts twice; threads come before the open calls, so that none in flight looks settled.
+        none counts twice; threads come before the open calls, so that none in flight looks settled; links come before
+        traffic, of which they are a part.
         """
         interval = self._interval
         self._interval += 1
@@ -265,6 +268,8 @@ class Tracer:
         # before the rows: an error that is told has its row
         error_keys, errors = self._maps["error_codes"].read()
         row_keys, rows = self._maps["rows"].read()
+        link_keys, links = self._maps["links"].read()
+        traffic = _by_number(*self._maps["traffic"].read())
         return Snapshot(
             interval=interval,
             clock=reading,
@@ -279,7 +284,9 @@ class Tracer:
             error_keys=error_keys,
             errors=errors,
             memories=_by_number(*self._maps["memories"].read()),
-            traffic=_by_number(*self._maps["traffic"].read()),
+            traffic=traffic,
+            link_keys=link_keys,
+            links=links,
             processes=_by_number(*self._maps["processes"].read()),
             records=self.records.drain(),
         )

@@ -23,6 +23,7 @@ from eacgm.events import (
     Evidence,
     FrameEvent,
     GpuEvent,
+    HostEvent,
     LayerCoverage,
     ProcessEvent,
     SamplesEvent,
@@ -64,6 +65,18 @@ COLUMNS: dict[type[Event], tuple[tuple[str, ...], ...]] = {
         ("open_communicator", "open_operation", "open_call_sequence", "open_call_start_ns"),
     ),
     GpuEvent: (("process_pid", "process_memory_bytes", "process_sm_ratio"),),
+    HostEvent: (
+        ("peer_address", "peer_sent_bytes", "peer_received_bytes", "peer_retransmits", "peer_rtt_seconds"),
+        (
+            "port_name",
+            "port_active",
+            "port_sent_bytes",
+            "port_received_bytes",
+            "port_errors",
+            "port_retransmits",
+            "port_link_downs",
+        ),
+    ),
     SamplesEvent: (("name", "value"),),
     FrameEvent: (("ranks", "present", "nodes", "groups", "values"),),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -57,9 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class Driver:
     """A process that runs lines of Python on demand; ``lib`` is the known library in it."""
 
-    def __init__(self, library: str, interpreter: str) -> None:
+    def __init__(self, library: str, interpreter: str, prefix: Sequence[str] = ()) -> None:
+        """``prefix`` is a command that executes the rest of its arguments in its place."""
         self.process = subprocess.Popen(
-            [interpreter, "-S", "-c", _DRIVER, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*prefix, interpreter, "-S", "-c", _DRIVER, library],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.pid = self.process.pid
         self.wait()
@@ -108,8 +112,10 @@ def driver(probed_library: Path) -> Iterator[Callable[..., Driver]]:
     """Start drivers; they end with the test."""
     started: list[Driver] = []
 
-    def start(library: Path | str = probed_library, interpreter: str = sys.executable) -> Driver:
-        started.append(Driver(os.fspath(library), interpreter))
+    def start(
+        library: Path | str = probed_library, interpreter: str = sys.executable, prefix: Sequence[str] = ()
+    ) -> Driver:
+        started.append(Driver(os.fspath(library), interpreter, prefix))
         return started[-1]
 
     yield start

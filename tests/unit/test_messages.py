@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from eacgm.producers.messages import Interval, calls_event
-from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns, Observation
+from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns, Observation, PeerColumns
 from eacgm.producers.processes import ProcessTable
 
 
@@ -24,6 +24,7 @@ def event_of(calls: CallColumns):
         calls=calls,
         collectives=CollectiveColumns(),
         host=HostColumns(),
+        peers=PeerColumns(),
     )
     return calls_event(process, observation, Interval(0, 10, "n", None))
 

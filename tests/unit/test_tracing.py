@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 
-from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns, Observation
+from eacgm.producers.observation import CallColumns, CollectiveColumns, HostColumns, Observation, PeerColumns
 from eacgm.producers.probe import LAYERS
 from eacgm.producers.tracing import Tracing, trains
 
@@ -18,7 +18,9 @@ def ints(*values):
 def observation(function="backward", count=0, open_count=0, collectives=0):
     calls = CallColumns(layer=["x"], function=[function], count=ints(count), open_count=ints(open_count))
     columns = CollectiveColumns(call_sequence=np.arange(collectives))
-    return Observation(pid=1, start_ns=0, end_ns=1, lost=0, calls=calls, collectives=columns, host=HostColumns())
+    return Observation(
+        pid=1, start_ns=0, end_ns=1, lost=0, calls=calls, collectives=columns, host=HostColumns(), peers=PeerColumns()
+    )
 
 
 def test_without_a_tracer_every_layer_has_failed_for_the_reason():
