@@ -89,7 +89,9 @@ def test_bytes_and_retransmits_of_a_slow_link_are_told_at_both_its_ends(tracer, 
     assert receiver.peers.peer_address == ["10.77.0.1"]
     assert sender.peers.peer_sent_bytes.tolist() == [3_000_000] == [sender.host.net_sent_bytes]
     assert receiver.peers.peer_received_bytes.tolist() == [3_000_000] == [receiver.host.net_received_bytes]
-    assert sender.host.net_retransmits == sender.peers.peer_retransmits.sum() == sent_again() > 0
+    assert sender.host.net_retransmits == sender.peers.peer_retransmits.sum() > 0
+    # the kernel passes over a program where its interrupt came upon another one
+    assert sender.host.net_retransmits == pytest.approx(sent_again(), rel=0.01)
     for one in (client, server):
         tracer.unwatch(one.pid)
 
