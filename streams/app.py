@@ -40,6 +40,8 @@ DRAIN_SECONDS = 0.1
 CHECKPOINT_SECONDS = 2.0
 CHECKPOINT_SHARE = 0.1
 REGISTRY_SECONDS = 2.0
+#: what the last snapshots may take once the worker is told to end
+PARTING_SECONDS = 15.0
 #: nothing read for so long though messages wait: they were handed out before we knew where to begin
 MISSED_SECONDS = 3.0
 #: nothing read for so long though messages wait: whoever looks after us should start us anew
@@ -68,6 +70,8 @@ class FleetShell:
         self._epoch = 0
         #: whether the table holds what was written of our partitions, and whether their jobs were taken up from it
         self._recovered = self._ready = False
+        #: one round of snapshots at a time: an older one must not overtake a newer one
+        self._writing = asyncio.Lock()
         self.n_checkpoints = self.n_messages = 0
         self.checkpoint_seconds = 0.0
         self._table: Any = self.app.Table(
@@ -80,6 +84,7 @@ class FleetShell:
         )
         self._table.on_recover(self._recover)
         self.app.agent(raw_topic(self.app, *INPUT_TOPICS, acks=False), concurrency=1, name="intake")(self._take)
+        self.app.parting = self._part
         self.app.task(self._drain_for_ever)
         self.app.task(self._checkpoint_for_ever)
         revoked: Any = self.app.on_partitions_revoked
@@ -287,8 +292,22 @@ class FleetShell:
             if self._behind(*source):
                 await self.app.consumer.seek(source, self._continuity.expected(source) or 0)
 
+    async def _part(self) -> None:
+        """Write snapshots of all that was taken before the topics are let go: nobody need do it again."""
+        if not self._ready:
+            return
+        self._drain_all()
+        try:
+            await asyncio.wait_for(self.checkpoint(), PARTING_SECONDS)
+        except (EacgmError, TimeoutError) as error:
+            log.warning("ended without its last snapshots (%s): whoever goes on works some messages out again", error)
+
     async def checkpoint(self) -> None:
         """Write the snapshot of every job that has changed, once all that it led to is delivered; then acknowledge."""
+        async with self._writing:
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
         epoch = self._epoch
         self._finish(await self.outputs.arrived())
         for job in self.holdings.due():

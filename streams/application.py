@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,25 @@ def partition_of(key: bytes, n_partitions: int) -> int:
     return int(murmur2(key) & 0x7FFFFFFF) % n_partitions
 
 
-def application(wire: Wire, group: str, folder: Path) -> faust.App:
+class Application(faust.App):
+    """A Faust application that does a last thing while it still has its topics."""
+
+    #: what is done before the topics are let go
+    parting: Callable[[], Awaitable[None]] | None = None
+
+    async def on_stop(self) -> None:
+        """Do the last thing, then what Faust does."""
+        if self.parting is not None:
+            await self.parting()
+        await super().on_stop()
+
+
+def application(wire: Wire, group: str, folder: Path) -> Application:
     """Return the application of one worker of a group; nothing is connected yet.
 
     ``folder`` is where Faust makes folders for stores on disk, which we have none of: not where the worker was started.
     """
-    return faust.App(
+    return Application(
         group,
         datadir=folder,
         broker=wire.broker,

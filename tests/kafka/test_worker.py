@@ -103,6 +103,28 @@ def test_a_job_that_fell_silent_goes_on_at_the_worker_that_takes_it_over(fleet):
     fleet.said["silent"].assert_equals(expected)
 
 
+def test_a_worker_that_is_told_to_end_leaves_nothing_to_be_done_again(fleet):
+    events = simulated("handed")
+    expected = replayed(events)
+    for _ in fleet.publish(events):
+        pass
+    first = fleet.start("--metrics", "127.0.0.1:0", "--set", "window.idle_ms=600000")
+    while "metrics at " not in fleet.log():
+        assert first.poll() is None
+    (address,) = [line.split("/")[2] for line in fleet.log().splitlines() if line.startswith("metrics at ")]
+    # all is read, and hardly a snapshot written
+    while f"eacgm_messages_read_total {float(len(events))}" not in fetch(address, "/metrics"):
+        assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    fleet.start(*BRISK)
+    fleet.read_until(finished(fleet, {"handed": expected}))
+    fleet.said["handed"].assert_equals(expected)
+    assert fleet.stop() == [0, 0]
+    told = [line for line in fleet.log().splitlines() if "messages, " in line and "dead letters" in line]
+    assert [int(line.split()[0].replace(",", "")) for line in told] == [len(events), 0]
+
+
 @pytest.mark.timeout(600)
 def test_killed_workers_lose_nothing_and_count_nothing_twice(fleet):
     chance = random.Random(int(os.environ.get("EACGM_TEST_SEED", "1")))
