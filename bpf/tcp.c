@@ -10,7 +10,8 @@
  * Cost: about 0.1 us a socket call and a received segment on the machine, 0.2 us more for watched processes. Caveats:
  * bytes are what the process handed over or took, not what was on the wire. A retransmission happens in an interrupt and
  * carries no process: its socket is looked up among those that a watched process used; the rest count in
- * node_counters[1]; so do those of an accepted connection's first send, until that returns. sendfile and splice do not pass these tracepoints.
+ * node_counters[1]; so do those of an accepted connection's first send, until that returns. sendfile and splice do not
+ * pass these tracepoints.
  */
 #define PROTOCOL_TCP 6
 #define FAMILY_IPV4 2

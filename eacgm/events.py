@@ -19,6 +19,10 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
+#: what a job may be doing as a whole
+PHASES = ("warmup", "train", "eval", "checkpoint", "idle")
+
+
 def no_ints() -> IntArray:
     """Return an empty column of whole numbers."""
     return np.empty(0, dtype=np.int64)

@@ -200,7 +200,7 @@ class Attachments:
     def _first_id(self, probe: Probe, site: Site) -> int:
         """Return the number of a probe's function; those of a probe with several follow each other."""
         names = probe.functions
-        key = (probe.layer, names[0], probe.family or (probe.choice[0] if probe.choice else ""))
+        key = _key(probe, names[0])
         if len(names) > 1 and key not in self._blocks:
             # one of them may have a number already, from a probe of its own: rows of one name are one row in the end
             for name in names:
@@ -211,7 +211,7 @@ class Attachments:
 
     def _id(self, probe: Probe, function: str, site: Site) -> int:
         """Return the number of a function in the programs' data, a new one for a new function."""
-        key = (probe.layer, function, probe.family or (probe.choice[0] if probe.choice else ""))
+        key = _key(probe, function)
         if key not in self._known_ids:
             if len(self.functions) >= MAX_FUNCTIONS:
                 raise OSError(errno.ENOSPC, f"more than {MAX_FUNCTIONS} functions")
@@ -257,6 +257,11 @@ class Attachments:
         more = f" (and {len(reasons) - _REASONS} more)" if len(reasons) > _REASONS else ""
         status = "attached" if not reasons else "partial" if count else "failed"
         return LayerCoverage(layer=layer, status=status, reason="; ".join(reasons[:_REASONS]) + more, probes=count)
+
+
+def _key(probe: Probe, function: str) -> tuple[str, str, str]:
+    """Return what a function's number stands for: layer, function, and the family that numbers communicators."""
+    return probe.layer, function, probe.family or (probe.choice[0] if probe.choice else "")
 
 
 def _close(links: list[int]) -> None:

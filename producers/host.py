@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from eacgm.producers.cgroups import ThrottleReader
@@ -57,4 +56,4 @@ class HostReader:
         elapsed_seconds = (monotonic_ns - self._node_read_ns) / 1e9
         found = node_changes(now, self._node, elapsed_seconds)
         self._node, self._node_read_ns = now, monotonic_ns
-        return dict(found) | {f.name: getattr(ports, f.name) for f in fields(ports)}
+        return {**found, **ports.columns()}

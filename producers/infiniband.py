@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from eacgm.events import FloatArray, IntArray, no_floats, no_ints
+from eacgm.producers.observation import Columns
 from eacgm.producers.procfs import grown, read_file
 
 #: port_xmit_data and port_rcv_data count in words of four bytes
@@ -30,7 +31,7 @@ _RETRANSMITS = ("hw_counters/packet_seq_err", "hw_counters/local_ack_timeout_err
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class PortColumns:
+class PortColumns(Columns):
     """A row for each port; the columns are those of ``HostEvent``."""
 
     port_name: list[str] = field(default_factory=list)

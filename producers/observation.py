@@ -8,7 +8,9 @@ from typing import Any
 from eacgm.events import FloatArray, IntArray, no_floats, no_ints
 
 
-class _Columns:
+class Columns:
+    """Fields that an event of the same columns takes as they are."""
+
     __slots__ = ()
 
     def columns(self) -> dict[str, Any]:
@@ -17,7 +19,7 @@ class _Columns:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class CallColumns(_Columns):
+class CallColumns(Columns):
     """Rows of traced functions, one once it was ever called; the columns are those of ``CallsEvent``."""
 
     layer: list[str] = field(default_factory=list)
@@ -38,7 +40,7 @@ class CallColumns(_Columns):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class CollectiveColumns(_Columns):
+class CollectiveColumns(Columns):
     """Collective calls that returned, and those in flight; the columns are those of ``CollectivesEvent``."""
 
     communicator: list[str] = field(default_factory=list)
@@ -55,7 +57,7 @@ class CollectiveColumns(_Columns):
 
 
 @dataclass(slots=True, kw_only=True)
-class HostColumns(_Columns):
+class HostColumns(Columns):
     """Scheduler and TCP values of one process; the fields are those of ``HostEvent`` of the same names.
 
     Seconds are sums over threads within the interval, save ``stopped_seconds`` (the main thread's). None is what could
@@ -79,7 +81,7 @@ class HostColumns(_Columns):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class PeerColumns(_Columns):
+class PeerColumns(Columns):
     """A row for each peer with which there was traffic, most bytes first; the columns are those of ``HostEvent``.
 
     The row with no address is of peers that are not known by name. Bytes and retransmits of all rows add up to the

@@ -18,6 +18,8 @@ from eacgm.errors import ProbeError
 #: users' processes, DAC_READ_SEARCH tracefs and libraries that only their owners may read, SYSLOG the GPUs' errors in
 #: the kernel log
 NEEDED = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_PTRACE": 19, "CAP_DAC_READ_SEARCH": 2, "CAP_SYSLOG": 34}
+#: what includes most others on kernels that know no finer ones
+SYS_ADMIN = 21
 #: what is needed only where the user asks for it: to write into a folder of somebody else, to serve a port below 1024
 OPTIONAL = {"CAP_DAC_OVERRIDE": 1, "CAP_NET_BIND_SERVICE": 10}
 

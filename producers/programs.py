@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 from eacgm.errors import ProbeError, UnsupportedError
 from eacgm.producers import kernel
+from eacgm.producers.privileges import NEEDED, SYS_ADMIN, held
 from eacgm.producers.toolchain import MAPS, SOURCES, find_bcc, tracefs
 
 _MAX_DESCRIPTORS = 128
 _LOAD_SECONDS = 60.0
-_CAP_DAC_READ_SEARCH, _CAP_PERFMON, _CAP_BPF, _CAP_SYS_ADMIN = 2, 38, 39, 21
 
 
 @dataclass(slots=True)
@@ -51,13 +51,10 @@ class Programs:
 
 def check_privileges() -> None:
     """Raise ``UnsupportedError`` that names the capabilities which this process lacks for tracing."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        line = next(line for line in file if line.startswith("CapEff:"))
-    effective = int(line.split()[1], 16)
-    if effective >> _CAP_SYS_ADMIN & 1:
+    effective = held()
+    if effective >> SYS_ADMIN & 1:
         return
-    wanted = {"CAP_BPF": _CAP_BPF, "CAP_PERFMON": _CAP_PERFMON}
-    missing = [name for name, bit in wanted.items() if not effective >> bit & 1]
+    missing = [name for name in ("CAP_BPF", "CAP_PERFMON") if not effective >> NEEDED[name] & 1]
     if missing:
         raise UnsupportedError(f"{' and '.join(missing)} missing; run as root, or grant them to the agent")
 

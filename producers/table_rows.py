@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eacgm.errors import InputError
-from eacgm.events import FloatArray, IntArray
+from eacgm.events import PHASES, FloatArray, IntArray
 from eacgm.producers.table_csv import csv_blocks
 
 REQUIRED = ("time_s", "rank", "metric", "value")
 OPTIONAL = ("job", "node", "group", "phase")
-#: as streams.phase knows them
-PHASES = ("warmup", "train", "eval", "checkpoint", "idle")
 #: rows of Parquet read at once
 BLOCK_ROWS = 65_536
 #: the year 2200: larger is not seconds

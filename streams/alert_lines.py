@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from eacgm.errors import InputError
 from eacgm.events import AlertEvent
+from eacgm.instants import parse_rfc3339
 
 _TEXTS = ("id", "incident", "job", "state", "severity", "cause", "layer", "node", "summary")
 
@@ -54,17 +54,11 @@ def _alert(record: dict[str, Any], path: Path, number: int) -> AlertEvent:
             **texts,
             incarnation=int(record.get("incarnation") or 0),
             ranks=np.array([int(rank) for rank in record["ranks"]], dtype=np.int64),
-            started_at_ns=_instant_ns(record["started_at"]),
-            detected_at_ns=_instant_ns(record["detected_at"]),
-            resolved_at_ns=None if resolved is None else _instant_ns(resolved),
+            started_at_ns=parse_rfc3339(record["started_at"]),
+            detected_at_ns=parse_rfc3339(record["detected_at"]),
+            resolved_at_ns=None if resolved is None else parse_rfc3339(resolved),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         message = f"is no alert ({reason}); expected what --json prints"
         raise InputError(message, path=str(path), place=f"line {number}") from None
-
-
-def _instant_ns(text: Any) -> int:
-    moment = datetime.fromisoformat(str(text))
-    # instants are told in whole milliseconds
-    return round(moment.timestamp() * 1000) * 1_000_000

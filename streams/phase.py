@@ -10,14 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from eacgm.events import FloatArray
+from eacgm.events import PHASES, FloatArray
 from eacgm.streams.catalogue import CATALOGUE
 
-WARMUP = "warmup"
-TRAIN = "train"
-EVAL = "eval"
-CHECKPOINT = "checkpoint"
-IDLE = "idle"
+WARMUP, TRAIN, EVAL, CHECKPOINT, IDLE = PHASES
 
 _AT = {name: index for index, name in enumerate(CATALOGUE)}
 #: what is written in one second of a checkpoint, at least, and at least so many times the usual

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,8 @@ import click
 from eacgm.cli.kafka_options import kafka_options
 from eacgm.cli.live import LiveView, Numbers
 from eacgm.cli.options import job_name, probes, watching_options
-from eacgm.cli.run import TICK_SECONDS, stopped_by_signals
+from eacgm.cli.run import TICK_SECONDS
+from eacgm.cli.stopping import stopped_by_signals
 from eacgm.errors import BrokerError
 from eacgm.events import Event
 
@@ -91,9 +91,8 @@ def command(
     from eacgm.schemas.registry import Registry
 
     confine_process(_exceptions(spool, metrics))
-    stop = threading.Event()
     settings = {"compression.type": compression, "linger.ms": 50, "message.timeout.ms": ARRIVAL_MS}
-    with stopped_by_signals(stop), LiveView(sys.stderr) as view, ExitStack() as stack:
+    with stopped_by_signals() as stop, LiveView(sys.stderr) as view, ExitStack() as stack:
         complaints = Complaints(connection, say=view.say)
         _find_topics(connection, complaints, view)
         framing = Framing(Registry(connection.registry) if connection.registry is not None else None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import click
 from eacgm.cli.kafka_options import kafka_options
 from eacgm.cli.options import instant, job_name, json_option
 from eacgm.cli.output import note
-from eacgm.cli.run import stopped_by_signals
+from eacgm.cli.stopping import StopOrder, stopped_by_signals
 from eacgm.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,8 +88,7 @@ def command(
 
     form = _form(to, secret_file, group=group, refused=refused, as_json=as_json)
     own = None if form is None else group or f"eacgm-{form.address.kind}"
-    stop = threading.Event()
-    with AlertReader(connection, topic=topic, since_ns=since, group=own) as reader, stopped_by_signals(stop):
+    with AlertReader(connection, topic=topic, since_ns=since, group=own) as reader, stopped_by_signals() as stop:
         batches = _batches(reader, stop, follow=ending == "follow")
         if form is not None:
             _send(batches, reader, form, refused, wanted, stop)
@@ -121,7 +119,7 @@ def _form(
         raise click.UsageError(str(error)) from None
 
 
-def _batches(reader: AlertReader, stop: threading.Event, *, follow: bool) -> Iterator[list[AlertEvent]]:
+def _batches(reader: AlertReader, stop: StopOrder, *, follow: bool) -> Iterator[list[AlertEvent]]:
     """Yield what is there, then, if told to follow, what comes: also an empty batch twice a second."""
     for batch in reader.to_the_end():
         if stop.is_set():
@@ -137,18 +135,19 @@ def _send(
     form: Form,
     refused: Path | None,
     wanted: Callable[[AlertEvent], bool],
-    stop: threading.Event,
+    stop: StopOrder,
 ) -> None:
     from eacgm.sinks.courier import Courier
     from eacgm.sinks.sending import Sending
 
     courier = Courier(form.address, refused=refused, tell=note, wait=stop.wait)
-    sending = Sending(form, courier, wanted)
+    sending = Sending(form, courier)
     note(f"sending to {form.address}; Ctrl-C ends it")
     for batch in batches:
-        sending.learn(reader.known)
+        sending.learn(filter(wanted, reader.known))
         reader.known.clear()
-        if not all(_told(sending, reader, batch, number) for number in range(len(batch))):
+        told = (_told(sending, reader, batch, number) for number, alert in enumerate(batch) if wanted(alert))
+        if not all(told):
             break
         reader.commit()
         if not sending.remind():

@@ -21,17 +21,13 @@ _KAFKA_SECONDS = 5.0
 #: what one round of NVML's readings may take
 _NVML_NS = 5_000_000_000
 _TRACED = "pytorch, collective, cuda, python, scheduler and TCP cannot be traced"
-#: capability -> its number, and which layers cannot be seen without it (capabilities(7))
-_CAPABILITIES = {
-    "CAP_BPF": (39, _TRACED),
-    "CAP_PERFMON": (38, _TRACED),
-    "CAP_SYS_PTRACE": (19, "no layer of other users' ranks: they cannot be identified, nor their I/O read"),
-    "CAP_DAC_READ_SEARCH": (
-        2,
-        "no layer where tracefs is its owner's alone, nor libraries that are their owners' alone",
-    ),
+#: capability -> which layers cannot be seen without it; the kernel log, for CAP_SYSLOG, has a check of its own
+_LOSSES = {
+    "CAP_BPF": _TRACED,
+    "CAP_PERFMON": _TRACED,
+    "CAP_SYS_PTRACE": "no layer of other users' ranks: they cannot be identified, nor their I/O read",
+    "CAP_DAC_READ_SEARCH": "no layer where tracefs is its owner's alone, nor libraries that are their owners' alone",
 }
-_CAP_SYS_ADMIN = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +82,25 @@ def check_kernel() -> Check:
 
 def check_privileges() -> Check:
     """Return which of the capabilities that tracing uses this process has."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
-        line = next(line for line in file if line.startswith("CapEff:"))
-    return judge_privileges(int(line.split()[1], 16), os.geteuid())
+    from eacgm.producers.privileges import held
+
+    return judge_privileges(held(), os.geteuid())
 
 
 def judge_privileges(effective: int, user: int) -> Check:
     """Return the answer for a set of effective capabilities (a bit mask) and a user id."""
-    if effective >> _CAP_SYS_ADMIN & 1 and user == 0:
+    from eacgm.producers.privileges import NEEDED, SYS_ADMIN
+
+    if effective >> SYS_ADMIN & 1 and user == 0:
         return Check("privileges", OK, "root")
-    lacking = [name for name, (bit, _) in _CAPABILITIES.items() if not effective >> bit & 1]
-    if effective >> _CAP_SYS_ADMIN & 1:
+    lacking = [name for name in _LOSSES if not effective >> NEEDED[name] & 1]
+    if effective >> SYS_ADMIN & 1:
         lacking = [name for name in lacking if name not in ("CAP_BPF", "CAP_PERFMON")]
     if not lacking:
-        return Check("privileges", OK, ", ".join(_CAPABILITIES))
+        return Check("privileges", OK, ", ".join(_LOSSES))
     without: dict[str, list[str]] = {}
     for name in lacking:
-        without.setdefault(_CAPABILITIES[name][1], []).append(name)
+        without.setdefault(_LOSSES[name], []).append(name)
     losses = "; ".join(f"without {' and '.join(names)}: {loss}" for loss, names in without.items())
     status = MISSING if {"CAP_BPF", "CAP_PERFMON"} & set(lacking) else LIMITED
     return Check("privileges", status, losses, "run as root, or grant them: deploy/eacgm-agent.service")

@@ -32,41 +32,51 @@ def read_labels(path: Path) -> list[Label]:
         raise InputError(f"cannot be read ({error.strerror})", path=str(path)) from None
     except UnicodeDecodeError:
         raise InputError(f"is no text; {_EXPECTED}", path=str(path)) from None
-    planted = _planted(text)
-    if planted is not None:
-        return [_label(record, str(path), f"fault {number}") for number, record in enumerate(planted, 1)]
+    records = _planted(text)
+    if records is not None:
+        return [_label(record, str(path), f"fault {number}") for number, record in enumerate(records, 1)]
     lines = enumerate(text.splitlines(), 1)
-    return [_label(line, str(path), f"line {number}") for number, line in lines if line.strip()]
+    return [_label(_parsed(line), str(path), f"line {number}") for number, line in lines if line.strip()]
 
 
-def _planted(text: str) -> list[str] | None:
-    """Return the faults that `eacgm simulate` says it has planted as lines of ours, None where this is no such file."""
+def _parsed(line: str) -> Any:
+    """Return what a line holds; a line that is no JSON is a text, and so no label."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _planted(text: str) -> list[dict[str, Any]] | None:
+    """Return the faults that `eacgm simulate` says it has planted as records of ours, None if this is no such file."""
+
+    def instant(seconds: float) -> str:
+        return rfc3339(round((told["start_s"] + seconds) * 1000) * 1_000_000)
+
     try:
         told = json.loads(text)
-        start_s = float(told["start_s"])
         return [
-            json.dumps(
-                {
-                    "started_at": rfc3339(round((start_s + fault["onset_s"]) * 1000) * 1_000_000),
-                    "ended_at": rfc3339(round((start_s + fault["end_s"]) * 1000) * 1_000_000),
-                    "job": told["job"],
-                    "cause": fault["fault"],
-                    "ranks": fault["ranks"],
-                }
-            )
+            {
+                "started_at": instant(fault["onset_s"]),
+                "ended_at": instant(fault["end_s"]),
+                "job": told["job"],
+                "cause": fault["fault"],
+                "ranks": fault["ranks"],
+            }
             for fault in told["faults"]
         ]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _label(line: str, path: str, place: str) -> Label:
+def _label(record: Any, path: str, place: str) -> Label:
     from eacgm.streams.grading import Label
 
     try:
-        record = json.loads(line)
-        if not isinstance(record, dict) or not record.keys() <= _FIELDS:
-            raise ValueError(f"fields {', '.join(map(str, record))}" if isinstance(record, dict) else "is no object")
+        if not isinstance(record, dict):
+            raise ValueError("is no object")
+        if not record.keys() <= _FIELDS:
+            raise ValueError(f"fields {', '.join(record)}")
         started_ns, ended = parse_rfc3339(record["started_at"]), record.get("ended_at")
         ended_ns = None if ended is None else parse_rfc3339(ended)
         ranks = record.get("ranks") or []
@@ -78,7 +88,7 @@ def _label(line: str, path: str, place: str) -> Label:
         if ended_ns is not None and ended_ns < started_ns:
             raise ValueError("it ends before it begins")
         return Label(started_ns, ended_ns, texts[0], texts[1], tuple(ranks))
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"is no label ({reason}); {_EXPECTED}", path=path, place=place) from None
 
@@ -104,9 +114,8 @@ def print_grade(labels: list[Label], alerts: Iterable[AlertEvent], *, as_json: b
     rows = list(_records(found))
     if rows:
         print_table([{"": row.pop("grade"), **row} for row in rows])
-    note(
-        "against the labels: " + ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in summary.items())
-    )
+    told = ", ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in summary.items())
+    note(f"against the labels: {told}")
 
 
 def _records(found: Grade) -> Iterator[dict[str, Any]]:

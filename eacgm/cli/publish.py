@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from eacgm.cli.kafka_options import kafka_options
 from eacgm.cli.options import job_name
 from eacgm.cli.output import Progress, note
 from eacgm.cli.replay import told_warnings
-from eacgm.cli.run import stopped_by_signals
+from eacgm.cli.stopping import StopOrder, stopped_by_signals
 from eacgm.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -79,9 +78,8 @@ def command(connection: Connection, recording: Path, factor: float | None, job: 
         raise BrokerError(f"no topic {', '.join(missing)} at {connection.bootstrap}; run: {hint}")
     framing = Framing(Registry(connection.registry) if connection.registry is not None else None)
     publisher = Publisher(connection, framing, complaints)
-    stop = threading.Event()
     began, first_ns, sent, original = time.monotonic(), None, 0, True
-    with told_warnings(), stopped_by_signals(stop), Progress("publishing") as progress:
+    with told_warnings(), stopped_by_signals() as stop, Progress("publishing") as progress:
         for event in events:
             published_ns = event.published_ns or event.end_ns
             if first_ns is None:
@@ -115,7 +113,7 @@ def _stays(admin: AdminClient, names: set[str], published_ns: int) -> bool:
     return False
 
 
-def _wait(stop: threading.Event, until: float) -> bool:
+def _wait(stop: StopOrder, until: float) -> bool:
     """Wait until a monotonic time; return whether told to stop."""
     seconds = until - time.monotonic()
     return stop.wait(seconds) if seconds > 0 else stop.is_set()

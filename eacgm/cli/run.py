@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import queue
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from eacgm.cli.live import LiveView, Numbers, print_alert
 from eacgm.cli.options import config_options, job_name, json_option, probes, watching_options
+from eacgm.cli.stopping import StopOrder, stopped_by_signals
 from eacgm.config import Config
 from eacgm.events import AlertEvent, Event
 
@@ -54,8 +50,7 @@ def command(
     from eacgm.producers.privileges import confine_process, foreign
 
     confine_process(["CAP_DAC_OVERRIDE"] if foreign(record) else [])
-    stop = threading.Event()
-    with stopped_by_signals(stop), LiveView(sys.stderr) as view:
+    with stopped_by_signals() as stop, LiveView(sys.stderr) as view:
         Watch(view, as_json=as_json).run(
             stop, record, config, interval_ms=interval_ms, job=job, cpu_percent=cpu_budget, probes=probes(torch_ops)
         )
@@ -71,7 +66,7 @@ class Watch:
         self._numbers = Numbers()
         self._alerts: queue.SimpleQueue[AlertEvent] = queue.SimpleQueue()
 
-    def run(self, stop: threading.Event, record: Path | None, config: Config, **watching: Any) -> None:
+    def run(self, stop: StopOrder, record: Path | None, config: Config, **watching: Any) -> None:
         """Watch until ``stop`` is set, then close every window and print what follows from it.
 
         ``watching`` is for the agent.
@@ -114,21 +109,3 @@ class Watch:
     def _print_alerts(self) -> None:
         while not self._alerts.empty():
             print_alert(self._alerts.get(), as_json=self._as_json)
-
-
-@contextmanager
-def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP set ``stop``: what is open is then closed in order."""
-
-    def order(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    signs = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
-        signs.append(signal.SIGHUP)
-    before = {sign: signal.signal(sign, order) for sign in signs}
-    try:
-        yield
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)

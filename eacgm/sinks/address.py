@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from eacgm.errors import ConfigError
 
-#: kind -> whether it has a usual URL, None if one must be given
+#: kind -> its usual URL, None if one must be given
 KINDS: dict[str, str | None] = {
     "alertmanager": None,
     "webhook": None,

@@ -1,4 +1,4 @@
-"""An alert in the words of those who page people: pure, one function per kind of sink.
+"""An alert in the words of those who page people. Pure.
 
 Sources: Alertmanager's API v2 (POST /api/v2/alerts), PagerDuty's Events API v2 (POST /v2/enqueue), Slack's incoming
 webhooks (a JSON object with ``text``).
@@ -88,15 +88,7 @@ def signature(body: bytes, secret: str, time_seconds: int) -> dict[str, str]:
 
 def _post(url: str, value: Any, headers: Mapping[str, str] | None = None) -> Post:
     # a float that is no number is no JSON either
-    return Post(url, json.dumps(value, allow_nan=False, default=_plain).encode(), headers or {})
-
-
-def _plain(value: Any) -> Any:
-    return value.item()
-
-
-def _ranks(alert: AlertEvent) -> str:
-    return ",".join(map(str, alert.ranks.tolist()))
+    return Post(url, json.dumps(value, allow_nan=False).encode(), headers or {})
 
 
 def _labels(alert: AlertEvent) -> dict[str, str]:
@@ -110,7 +102,7 @@ def _labels(alert: AlertEvent) -> dict[str, str]:
         "layer": alert.layer,
         "node": alert.node,
         "gpu": alert.gpu or "",
-        "ranks": _ranks(alert),
+        "ranks": ",".join(map(str, alert.ranks.tolist())),
     }
     return {name: value for name, value in labels.items() if value}
 

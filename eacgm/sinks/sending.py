@@ -15,31 +15,22 @@ REMINDER_NS = 60_000_000_000
 
 
 class Sending:
-    """Sends alerts in their order, of which only the ``wanted`` ones count."""
+    """Sends alerts in their order; ``now_ns`` is the clock (UTC ns)."""
 
-    def __init__(
-        self,
-        form: Form,
-        courier: Courier,
-        wanted: Callable[[AlertEvent], bool],
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
+    def __init__(self, form: Form, courier: Courier, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._form = form
         self._courier = courier
-        self._wanted = wanted
         self._now_ns = now_ns
         self._incidents = OpenIncidents()
         self._reminded_ns = 0
 
     def learn(self, known: Iterable[AlertEvent]) -> None:
         """Take note of alerts that were delivered before."""
-        for alert in filter(self._wanted, known):
+        for alert in known:
             self._incidents.step(alert)
 
     def tell(self, alert: AlertEvent) -> bool:
-        """Deliver an alert if it is wanted; return False if told to give up before."""
-        if not self._wanted(alert):
-            return True
+        """Deliver an alert; return False if told to give up before."""
         posts = self._form.posts(self._incidents.step(alert), self._now_ns())
         return all(self._courier.deliver(post) for post in posts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -108,5 +109,5 @@ def test_a_running_agent_of_root_has_given_up_all_else(tmp_path):
                 assert told["NoNewPrivs"] == "1"
             time.sleep(1.5)
         finally:
-            # that it ends in order when told to is another test's business
-            agent.kill()
+            agent.send_signal(signal.SIGTERM)
+        assert agent.wait(timeout=30) == 0

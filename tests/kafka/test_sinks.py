@@ -151,12 +151,11 @@ def active(server):
 
 def test_wrong_uses_are_told_in_one_line(kafka_broker):
     topic = Topic(kafka_broker, "sinks.wrong")
-    for arguments in (
-        ("--to", "pager=http://x"),
-        ("--to", "pagerduty"),
-        ("--to", "webhook=http://127.0.0.1:1", "--json"),
-        ("--group", "alone"),
-        ("--to", "slack=@/nowhere"),
+    for arguments, words in (
+        (("--to", "pager=http://x"), "expected alertmanager, webhook, slack, pagerduty"),
+        (("--to", "pagerduty"), "expected --secret-file"),
+        (("--to", "webhook=http://127.0.0.1:1", "--json"), "leave one of them out"),
+        (("--group", "alone"), "go with --to"),
+        (("--to", "slack=@/nowhere"), "/nowhere: cannot be read"),
     ):
-        told = topic.call(*arguments, status=2)
-        assert "expected" in told or "leave" in told or "go with" in told
+        assert words in topic.call(*arguments, status=2)
