@@ -25,6 +25,15 @@ print(stop.is_set())
 """
 
 
+@pytest.fixture
+def heard():
+    """SIGHUP as a terminal leaves it: under nohup it is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_wait_at_once_and_later_ones_too(sign):
     before = signal.getsignal(sign)
@@ -39,6 +48,14 @@ def test_a_signal_ends_a_wait_at_once_and_later_ones_too(sign):
         timer.join()
     assert stop.is_set()
     assert signal.getsignal(sign) is before
+
+
+@pytest.mark.usefixtures("heard")
+def test_what_nohup_has_ignored_stays_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stopped_by_signals() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop.wait(0.1)
 
 
 def test_whenever_a_signal_comes_the_main_thread_never_waits_for_itself():
